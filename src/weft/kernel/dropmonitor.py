@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from struct import Struct
 from typing import Final, Self
 
 from weft.kernel import genetlink
@@ -26,6 +27,9 @@ _FAMILY: Final = "NET_DM"
 _VERSION: Final = 2
 _SOL_NETLINK: Final = 270
 _NETLINK_ADD_MEMBERSHIP: Final = 1
+_NETLINK_NO_ENOBUFS: Final = 5
+_SO_MEMINFO: Final = 55  # asm-generic/socket.h
+_MEMINFO: Final = Struct("=9I")  # linux/sock_diag.h; the last is SK_MEMINFO_DROPS
 _GROUP: Final = 1  # NET_DM_GRP_ALERT: generic netlink keeps this number for it
 
 _CONFIG: Final = 2  # NET_DM_CMD_*
@@ -51,7 +55,7 @@ _PACKETS: Final = 1  # NET_DM_ALERT_MODE_PACKET
 _SHOWN: Final = 256  # bytes of each packet: its headers, whatever it is wrapped in
 _BUFFER: Final = 4 << 20  # bytes: drops come in bursts
 _DATAGRAM: Final = 1 << 16
-_AT_ONCE: Final = 1 << 14  # datagrams
+_AT_ONCE: Final = 1 << 12  # datagrams: some tenths of a second of work
 _GUARD: Final = ("-I", "-m", "weft.kernel.dropmonitor")
 _WATCHED: Final = 3  # the descriptor behind the standard streams
 
@@ -62,6 +66,38 @@ class _Settings(Value):
     mode: int
     shown: int
     kept: int
+
+
+class Alerts:
+    """What a monitor tells this network namespace from now on. `close` it; it does not block."""
+
+    def __init__(self, family: int) -> None:
+        """Raises `OSError`."""
+        self._family = family
+        self._sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, genetlink.NETLINK_GENERIC)
+        try:
+            widen(self._sock, _BUFFER)
+            self._sock.bind((0, 0))
+            # What finds no room is counted. As an error it would come before all that did find room.
+            self._sock.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)
+            self._sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _GROUP)
+            self._sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def take(self) -> Iterator[Drop]:
+        """What has come, up to some thousands."""
+        with suppress(BlockingIOError):
+            for _ in range(_AT_ONCE):
+                yield from drops_in(self._sock.recv(_DATAGRAM), self._family)
+
+    def unheard(self) -> int:
+        """How many have found no room here."""
+        return int(_MEMINFO.unpack_from(self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[-1])
 
 
 class Monitor:
@@ -79,7 +115,7 @@ class Monitor:
             if family is None:
                 raise OSError(errno.ENOENT, "this kernel, or this network namespace, has no drop_monitor")
             self._family = family
-            self._sock = _listening()
+            self._alerts = Alerts(family)
         except BaseException:
             self._asking.close()
             raise
@@ -102,11 +138,8 @@ class Monitor:
             with suppress(ChildProcessError):
                 os.waitpid(self._guard, 0)
             self._guard = 0
-        self._sock.close()
+        self._alerts.close()
         self._asking.close()
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
 
     def renew(self) -> None:
         """Start the monitor unless it runs. Raises `OSError` as a new one does."""
@@ -129,18 +162,13 @@ class Monitor:
         self._do(_START)
 
     def take(self) -> Iterator[Drop]:
-        """What has come, up to some thousands. Raises `OSError` (ENOBUFS) once if more came than were kept."""
-        for _ in range(_AT_ONCE):
-            try:
-                datagram = self._sock.recv(_DATAGRAM)
-            except BlockingIOError:
-                return
-            yield from drops_in(datagram, self._family)
+        """What has come, up to some thousands."""
+        return self._alerts.take()
 
     def unheard(self) -> int:
-        """How many drops the kernel could not keep until they were told, since it was started first."""
+        """How many drops were not told: those that the kernel did not keep, ever, and those that this one did not."""
         found = parse(self._asking.ask(self._message(_STATS_GET)), genetlink.HEADER.size).nest(_STATS)
-        return found.number(_STATS_DROPPED) or 0
+        return (found.number(_STATS_DROPPED) or 0) + self._alerts.unheard()
 
     def _settings(self) -> _Settings:
         found = parse(self._asking.ask(self._message(_CONFIG_GET)), genetlink.HEADER.size)
@@ -168,19 +196,6 @@ def drops_in(datagram: bytes, family: int) -> Iterator[Drop]:
             protocol=found.number(_PROTO) or 0,
             frame=found.get(_PAYLOAD, b""),
         )
-
-
-def _listening() -> socket.socket:
-    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, genetlink.NETLINK_GENERIC)
-    try:
-        widen(sock, _BUFFER)
-        sock.bind((0, 0))
-        sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _GROUP)
-        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _said(settings: _Settings) -> bytes:

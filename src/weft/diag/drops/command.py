@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from weft.diag.drops.loss import Loss, lines, together
+from weft.diag.drops.loss import Loss, together
 from weft.diag.drops.sources import Counted, Source, Told
 from weft.diag.options import place_options, places_of
 from weft.diag.sight.look import Places
@@ -43,8 +43,8 @@ def drops(output: str, *, watch: bool, **where: Any) -> None:
     network namespace other than the machine's first, it shows by how much counters of the kernel, of rules and of
     weft's policies have grown, which mostly do not say whose packets those were.
 
-    Packets that are alike are one line each second, and of more than twenty lines the others are numbers. It changes
-    nothing for good: the monitor ends with it, also by kill -9.
+    Packets that are alike are one line each second, and of more than twenty kinds the others are one line with their
+    number. It changes nothing for good: the monitor ends with it, also by kill -9.
 
     \b
       weft drops
@@ -62,7 +62,7 @@ def drops(output: str, *, watch: bool, **where: Any) -> None:
                 _show(output, found)
         found = [loss for _ in range(_SECONDS) for loss in _next(source)]
     losses = together(found)
-    text = "".join(f"{one_line(line)}\n" for line in lines(losses, _clock())) or "nothing was dropped\n"
+    text = "".join(f"{line}\n" for line in _lines(losses)) or "nothing was dropped\n"
     show_report(output, Report(by=by, seconds=_SECONDS, losses=losses), text)
 
 
@@ -92,9 +92,10 @@ def _show(output: str, losses: list[Loss]) -> None:
         for each in losses:
             click.echo(piece(output, {"time": time.time(), **fields_of(each)}), nl=False)
         return
-    for line in lines(losses, _clock()):
-        say(one_line(line))
+    for line in _lines(losses):
+        say(line)
 
 
-def _clock() -> str:
-    return time.strftime("%H:%M:%S")
+def _lines(losses: list[Loss]) -> Iterator[str]:
+    when = time.strftime("%H:%M:%S")
+    yield from (one_line(f"{when}  {each}") for each in losses)

@@ -1,11 +1,12 @@
 """What a node drops: whose packets, why, how many; and no more lines of it than people can read. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from weft.diag import reasons
 from weft.diag.drops.packets import Found, found_in
+from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.routing import is_own
 from weft.model.errors import Problem
@@ -14,7 +15,7 @@ from weft.model.net import Ip
 from weft.model.text import counted
 from weft.model.value import Value, replace
 
-_LINES: Final = 20  # at a time
+_KINDS: Final = 20  # at a time
 _UNNAMED: Final = "NOT_SPECIFIED"
 _WAYS: Final = {"rx": "what came in by it", "tx": "what was to leave by it"}
 _OF_LINKS: Final = (reasons.QUEUE, "Link")  # kinds of counters: which of a link, and the link's name
@@ -26,8 +27,8 @@ class Loss(Value):
 
     `function` is the kernel's, `device` where they were. `carrier` are the addresses of what carried them between
     nodes. `pod` is one of this node that sent them or was to get them, `peer` the other node, each empty if there is
-    none. `code` and `words` say what it means; `rule` is what a look at the node has
-    foretold to drop them, or whose counter has grown.
+    none. `code` and `words` say what it means; `rule` is what a look at the node has foretold to drop them, or whose
+    counter has grown.
     """
 
     reason: str
@@ -55,10 +56,17 @@ class Loss(Value):
         return ": ".join(filter(None, (head, by, "; ".join(filter(None, (self.words, self.rule))))))
 
 
-class Whose(Value):
+OTHERS: Final = Loss(reason="other kinds", count=0)  # of what is told as a number alone
+
+
+class Whose:
     """Whose addresses are which, of one look at a node."""
 
-    sight: Sight
+    def __init__(self, sight: Sight) -> None:
+        self.sight = sight
+        self.ports = frozenset(sight.ports)
+        self._peers = peers(sight)
+        self._nets = (*sight.networks_of_pods, *sight.ranges_of_pods)
 
     def pod(self, *ips: Ip) -> str:
         """By its runtime's name of it, or its address."""
@@ -77,29 +85,41 @@ class Whose(Value):
         return of_end if known is None else known.pod or known.container[:12]
 
     def peer(self, *ips: Ip) -> str:
-        known = peers(self.sight)
-        found = (each for ip in ips for each in known if ip in each.subnet or ip == each.public)
+        found = (each for ip in ips for each in self._peers if ip in each.subnet or ip == each.public)
         return next((str(each.public or each.subnet) for each in found), "")
 
     def concerns(self, found: Found) -> bool:
         """True for what pods send or get, and for what carries it between nodes."""
-        ends = [found.packet.source, found.packet.target]
-        nets = (*self.sight.networks_of_pods, *self.sight.ranges_of_pods)
-        carries = found.packet.protocol == "udp" and found.packet.target_port in self.sight.ports
-        return any(ip in net for ip in ends for net in nets) or carries
+        packet = found.packet
+        carries = packet.protocol == "udp" and packet.target_port in self.ports
+        return carries or any(ip in net for ip in (packet.source, packet.target) for net in self._nets)
 
 
-def loss_of(drop: Drop, whose: Whose) -> tuple[Loss, Found] | None:
-    """None for what is not of the pod network."""
-    found = found_in(drop, whose.sight.ports)
-    if found is None or not whose.concerns(found):
-        return None
+def told(drops: Iterable[Drop], whose: Whose, foretell: Callable[[Packet], Problem | None]) -> list[Loss]:
+    """What was dropped of the pod network, with whose it is and what a look at the node foretells of such packets.
+
+    A flood has ever new addresses: names and what is foretold take milliseconds, so only the kinds that are shown have
+    them.
+    """
+    first, counts = dict[Loss, Found](), Counter[Loss]()
+    for drop in drops:
+        found = found_in(drop, whose.ports)
+        if found is not None and whose.concerns(found):
+            kind = _kind(drop, found)
+            counts[kind] += 1
+            first.setdefault(kind, found)
+    shown = most(counts)
+    return [
+        each if (found := first.get(replace(each, count=0))) is None else _named(each, found, whose, foretell)
+        for each in shown
+    ]
+
+
+def _kind(drop: Drop, found: Found) -> Loss:
     packet, carrier = found.packet, found.carrier
-    ends = [packet.source, packet.target]
-    outer = [] if carrier is None else [carrier.source, carrier.target]
-    reason = reasons.BY_WORD.get(drop.reason)
     return Loss(
         reason=drop.reason or _UNNAMED,
+        count=0,
         function=drop.function,
         device=drop.device,
         protocol=packet.protocol,
@@ -107,18 +127,25 @@ def loss_of(drop: Drop, whose: Whose) -> tuple[Loss, Found] | None:
         target=str(packet.target),
         port=packet.target_port,
         carrier="" if carrier is None else f"{carrier.source} to {carrier.target}",
+    )
+
+
+def _named(loss: Loss, found: Found, whose: Whose, foretell: Callable[[Packet], Problem | None]) -> Loss:
+    """What is foretold has the code only where the kernel's word tells no other kind of cause."""
+    ends = [found.packet.source, found.packet.target]
+    outer = [] if found.carrier is None else [found.carrier.source, found.carrier.target]
+    reason, problem = reasons.BY_WORD.get(loss.reason), foretell(found.packet)
+    code = "" if reason is None else reason.code
+    if problem is not None and code.partition("-")[0] in ("", problem.code.partition("-")[0]):
+        code = problem.code
+    return replace(
+        loss,
         pod=whose.pod(*ends),
         peer=whose.peer(*ends, *(ip for ip in outer if not is_own(whose.sight, ip))),
-        code="" if reason is None else reason.code,
+        code=code,
         words="" if reason is None else reason.words,
-    ), found
-
-
-def foretold(loss: Loss, problem: Problem | None) -> Loss:
-    """With what a look at the node says of such packets, if it says that they are dropped."""
-    if problem is None:
-        return loss
-    return replace(loss, code=problem.code, rule=f"{problem.where}: {problem.seen} (foretold)")
+        rule="" if problem is None else f"{problem.where}: {problem.seen} (foretold)",
+    )
 
 
 def losses_of(grown: Mapping[str, int], whose: Whose) -> Iterator[Loss]:
@@ -136,16 +163,16 @@ def losses_of(grown: Mapping[str, int], whose: Whose) -> Iterator[Loss]:
 
 
 def together(losses: Iterable[Loss]) -> list[Loss]:
-    """Those that differ in their number alone as one, the most first."""
-    found = Counter[Loss]()
+    """Those that differ in their number alone as one, the most first; no more kinds than people can read."""
+    counts = Counter[Loss]()
     for each in losses:
-        found[replace(each, count=0)] += each.count
-    return [replace(each, count=count) for each, count in found.most_common()]
+        counts[replace(each, count=0)] += each.count
+    return most(counts)
 
 
-def lines(losses: list[Loss], when: str) -> Iterator[str]:
-    """A line each, up to some, and one for all others."""
-    yield from (f"{when}  {each}" for each in losses[:_LINES])
-    if more := losses[_LINES:]:
-        packets = counted(sum(each.count for each in more), "packet")
-        yield f"{when}  and {packets} of {counted(len(more), 'other kind')}"
+def most(counts: Counter[Loss]) -> list[Loss]:
+    """Of kinds, whose own count is 0; of those that are one too many, the number of packets alone."""
+    others = counts.pop(OTHERS, 0)
+    shown = counts.most_common(_KINDS)
+    others += counts.total() - sum(count for _, count in shown)
+    return [replace(each, count=count) for each, count in [*shown, *([(OTHERS, others)] if others else [])]]

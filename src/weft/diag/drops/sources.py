@@ -1,6 +1,5 @@
 """Where it is seen that a node drops packets: the kernel's monitor where it has one, else counters."""
 
-import errno
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -8,7 +7,7 @@ from typing import Final, Protocol
 
 from weft.desired.policy import refusals
 from weft.desired.policy.refusals import Refusal, Refused
-from weft.diag.drops.loss import Loss, Whose, foretold, loss_of, losses_of
+from weft.diag.drops.loss import Loss, Whose, losses_of, told
 from weft.diag.owners import POLICY_TABLE
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.look import Places, look
@@ -23,6 +22,7 @@ from weft.model.errors import Problem
 from weft.model.kernel.nftset import Table
 
 _LOOK_AGAIN: Final = 10.0  # seconds: a look takes some tenths of one
+_UNHEARD: Final = "more came at once than the kernel keeps and weft reads, of this node's packets of any kind"
 
 
 class Source(Protocol):
@@ -39,8 +39,8 @@ class _Seen:
         self._look()
 
     def _look(self) -> None:
-        self.whose, self._at = Whose(sight=look(self._places)), time.monotonic()
-        self._foretold = dict[Packet, Problem | None]()
+        self.whose, self._at = Whose(look(self._places)), time.monotonic()
+        self._foretold = dict[Packet, Problem | None]()  # of kinds that were shown since: some hundreds
 
     def refresh(self) -> None:
         if time.monotonic() - self._at > _LOOK_AGAIN:
@@ -48,8 +48,8 @@ class _Seen:
 
     def problem(self, packet: Packet) -> Problem | None:
         """What a look at the node says that drops such packets, None for nothing."""
+        self.refresh()
         if packet not in self._foretold:
-            self.refresh()
             way = follow(self.whose.sight, packet, entry_of(self.whose.sight, packet))
             self._foretold[packet] = way.problem if way.end == "dropped" else None
         return self._foretold[packet]
@@ -60,18 +60,14 @@ class Told:
 
     def __init__(self, places: Places, monitor: Monitor) -> None:
         self._monitor, self._seen = monitor, _Seen(places)
+        self._unheard = monitor.unheard()
 
     def losses(self) -> Iterator[Loss]:
         self._monitor.renew()
-        try:
-            for drop in self._monitor.take():
-                if (found := loss_of(drop, self._seen.whose)) is not None:
-                    loss, packet = found
-                    yield foretold(loss, self._seen.problem(packet.packet))
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise
-            yield Loss(reason="ENOBUFS", words="more were dropped than weft could read")
+        yield from told(self._monitor.take(), self._seen.whose, self._seen.problem)
+        before, self._unheard = self._unheard, self._monitor.unheard()
+        if self._unheard > before:
+            yield Loss(reason="unheard", count=self._unheard - before, words=_UNHEARD)
 
 
 class Counted:

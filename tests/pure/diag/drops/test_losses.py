@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.pure.diag.doctor.sights import WELL
-from weft.diag.drops.loss import Loss, Whose, foretold, lines, loss_of, losses_of, together
+from weft.diag.drops.loss import OTHERS, Loss, Whose, losses_of, together, told
 from weft.diag.drops.packets import found_in
 from weft.diag.reasons import BY_COUNTER, BY_WORD, of_counter
 from weft.model.errors import Problem
@@ -16,7 +16,7 @@ from weft.model.kernel.dropped import Drop
 from weft.model.value import replace
 from weft.screen.say import PAGE
 
-WHOSE: Final = Whose(sight=WELL)
+WHOSE: Final = Whose(WELL)
 POD, PEERS_POD, NODE, PEER = "10.244.1.2", "10.244.2.3", "192.168.0.1", "192.168.0.2"
 ECHO = b"\x08" + bytes(7)
 
@@ -42,10 +42,9 @@ def drop(packet: bytes, *, reason: str = "NETFILTER_DROP", device: str = "eth0",
     return Drop(reason=reason, function="nf_hook_slow", device=device, protocol=protocol, frame=frame)
 
 
-def loss(of: Drop) -> Loss:
-    found = loss_of(of, WHOSE)
-    assert found is not None
-    return found[0]
+def loss(of: Drop, problem: Problem | None = None) -> Loss:
+    [found] = told([of], WHOSE, lambda _: problem)
+    return found
 
 
 def wrapped(inner: bytes, port: int = 8472) -> bytes:
@@ -97,8 +96,8 @@ def test_what_is_no_packet_between_two_is_not_told(packet: bytes):
 
 
 def test_of_other_protocols_and_networks_nothing_is_told():
-    assert loss_of(replace(drop(ip(POD, PEERS_POD)), protocol=0x0806), WHOSE) is None
-    assert loss_of(drop(ip(PEER, NODE, socket.IPPROTO_UDP, udp(53))), WHOSE) is None
+    others = replace(drop(ip(POD, PEERS_POD)), protocol=0x0806), drop(ip(PEER, NODE, socket.IPPROTO_UDP, udp(53)))
+    assert told(others, WHOSE, lambda _: None) == []
 
 
 def test_what_the_kernel_does_not_name_says_where_at_least():
@@ -108,20 +107,34 @@ def test_what_the_kernel_does_not_name_says_where_at_least():
 
 
 def test_what_is_foretold_names_the_rule():
-    plain = loss(drop(ip(POD, PEERS_POD), reason=""))
-    assert foretold(plain, None) == plain
-    told = foretold(plain, Problem("ROUTE-003", "node1", "route blackhole 10.244.2.0/24 drops them"))
-    assert told.code == "ROUTE-003"
-    assert str(told).endswith(": node1: route blackhole 10.244.2.0/24 drops them (foretold)")
+    problem = Problem("ROUTE-003", "node1", "route blackhole 10.244.2.0/24 drops them")
+    found = loss(drop(ip(POD, PEERS_POD), reason=""), problem)
+    assert found.code == "ROUTE-003"
+    assert str(found).endswith(": node1: route blackhole 10.244.2.0/24 drops them (foretold)")
+
+
+@pytest.mark.parametrize("foretold, code", [("FW-001", "FW-001"), ("ROUTE-003", "FW-002")])
+def test_what_is_foretold_has_the_code_where_it_is_of_the_kernels_kind_of_cause(foretold: str, code: str):
+    assert loss(drop(ip(POD, PEERS_POD)), Problem(foretold, "node1", "it drops them")).code == code
+
+
+def test_a_flood_of_new_addresses_makes_no_more_work_than_is_shown():
+    asked = []
+    flood = [drop(ip(POD, f"10.244.{high}.{low}", 6, udp(80))) for high in range(8) for low in range(1, 251)]
+    often = [drop(ip(POD, PEERS_POD, 6, pack("!HH", port, 443) + bytes(4))) for port in range(1000, 1050)]
+    found = told([*flood, *often], WHOSE, asked.append)
+    assert (len(found), len(asked)) == (21, 20)
+    assert (found[0].target, found[0].port, found[0].count) == (PEERS_POD, 443, 50)
+    assert found[-1] == replace(OTHERS, count=2000 - 19)
 
 
 def test_a_pod_that_no_runtime_knows_is_named_by_its_address():
-    nameless = Whose(sight=replace(WELL, attached=()))
+    nameless = Whose(replace(WELL, attached=()))
     assert nameless.pod(ip_address(PEER), ip_address(POD)) == POD
     assert nameless.pod_at("veth1") == POD
     assert WHOSE.pod_at("veth1") == "web"
     unnamed = replace(WELL.attached[0], pod="", container="c" * 64, hosts=("veth1",))
-    assert Whose(sight=replace(WELL, attached=(unnamed,))).pod_at("veth1") == "c" * 12
+    assert Whose(replace(WELL, attached=(unnamed,))).pod_at("veth1") == "c" * 12
     assert WHOSE.pod(ip_address(PEER)) == WHOSE.pod_at("eth0") == ""
 
 
@@ -148,14 +161,14 @@ def test_counters_say_why_or_at_which_link():
     assert found["Link.tx.eth0.7"].words == "the link has dropped what was to leave by it, and does not say why"
 
 
-def test_what_is_alike_is_one_line_and_of_too_many_there_is_a_number():
+def test_what_is_alike_is_one_and_of_too_many_there_is_a_number():
     same = Loss(reason="NETFILTER_DROP", source=POD, target=PEERS_POD)
     assert together([same, replace(same, port=80), same]) == [replace(same, count=2), replace(same, port=80)]
     many = together([replace(same, port=port) for port in range(30) for _ in range(2)])
-    told = list(lines(many, "03:12:44"))
-    assert len(told) == 21
-    assert told[-1].endswith("  and 20 packets of 10 other kinds")
-    assert list(lines([], "")) == []
+    assert len(many) == 21
+    assert str(many[-1]) == "20 packets: other kinds"
+    assert together([*many, *many])[-1] == replace(OTHERS, count=40)
+    assert together([]) == []
 
 
 def test_each_code_of_a_reason_has_a_page():
