@@ -59,7 +59,7 @@ def table(refuses: dict[str, Any] = {"drop": None}) -> Ruleset:  # noqa: B006 - 
             {"rule": {**TABLE, "chain": f"{name}-{SUM}", "handle": number, "expr": expr, "comment": comment}}
             for number, (expr, comment) in enumerate(rules)
         ]
-    return parse(json.dumps({"nftables": items}))
+    return parse([json.dumps({"nftables": items})])
 
 
 def words(rules: Ruleset, **changes: Any) -> list[str]:
