@@ -306,6 +306,18 @@ def test_who_was_refused_is_told_by_names_also_without_a_daemon(cluster, tmp_pat
     assert (nothing.returncode, "POL-001 table inet weft-policy" in nothing.stderr) == (1, True)
 
 
+def test_pings_that_were_refused_are_told_and_all_of_a_flow_are_one(cluster, tmp_path, bin_dir, world):
+    """An echo has a checksum where TCP has the port: a flow for each packet would fill the set."""
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (_, ip), (b, b_ip) = (attach(runtime, name) for name in ("web", "b"))
+    b.run(f"ping -c 3 -i 0.01 -W 0.1 {ip} || true")
+    found = json.loads(weft(runtime.node, "policy", "denied", "-o", "json").stdout)
+    [flow] = found["flows"]
+    assert (flow["source"], flow["protocol"], flow["port"], flow["packets"]) == (b_ip, "icmp", 0, 3)
+    assert found["packets"]["ingress"] == 3, "what is counted in all, and what is told, are the same"
+    assert f"default/web icmp ({ip})" in weft(runtime.node, "policy", "denied").stdout
+
+
 def receiving(port: int) -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)

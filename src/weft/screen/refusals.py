@@ -38,9 +38,9 @@ def _source(each: Refusal) -> str:
 
 
 def _target(each: Refusal) -> str:
-    if each.target_pod:
-        return f"{each.target_pod}:{each.port}/{each.protocol} ({each.target})"
-    return f"{with_port(each.target, each.port)}/{each.protocol}"
+    where = with_port(each.target_pod or each.target, each.port)
+    named = f" ({each.target})" if each.target_pod else ""
+    return f"{where}{'/' if each.port else ' '}{each.protocol}{named}"
 
 
 def _by(each: Refusal) -> str:

@@ -45,13 +45,17 @@ _FIRST: Final = -350
 
 @cache
 def refusal(direction: Direction, mode: Mode) -> PolicyChain:
-    """Where a class ends. It remembers ten minutes what it refused: a daemon need not be there."""
+    """Where a class ends. It remembers ten minutes what it refused: a daemon need not be there.
+
+    What has no ports is remembered with port 0. What finds the set full is counted by the last rule.
+    """
     way = MAP[direction]
     end = f"counter {'accept' if mode == 'audit' else 'drop'}"
     remembered = (
-        f"meta nfproto ipv{family} meta l4proto {{ tcp, udp, sctp }}"
-        f" update @denied-{way}{family} {{ {ip} saddr . {ip} daddr . meta l4proto . th dport counter }} {end}"
+        f"meta nfproto ipv{family} meta l4proto {which}{{ tcp, udp, sctp }}"
+        f" update @denied-{way}{family} {{ {ip} saddr . {ip} daddr . meta l4proto . {port} counter }} {end}"
         for family, ip in NFT_WORD.items()
+        for which, port in (("", "th dport"), ("!= ", "0"))
     )
     return named(f"denied-{way}", (*remembered, end))
 

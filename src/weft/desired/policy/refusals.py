@@ -17,6 +17,8 @@ from weft.model.value import Value
 
 # The chains that classes end in, without their checksums.
 REFUSING: Final = frozenset(f"denied-{way}" for way in MAP.values())
+# As `meta l4proto` says them: in the sets are all protocols, also those that a policy cannot name.
+_PROTOCOLS: Final = {**PROTOCOL_NAMES, 1: "icmp", 58: "icmpv6"}
 _WAYS: Final[dict[str, Direction]] = {way: direction for direction, way in MAP.items()}
 
 
@@ -31,8 +33,8 @@ class Held(Value):
 class Refusal(Value):
     """A flow, by its addresses and by the names of pods where they are known; else these are empty.
 
-    `seconds` ago its last packet was refused. `policies` are those that restrict the pod in this direction; none where
-    no pod here is known to have the address.
+    `port` is 0 where the protocol has none. Its last packet was refused `seconds` ago. `policies` are those that
+    restrict the pod in this direction; none where no pod here is known to have the address.
     """
 
     direction: Direction
@@ -128,7 +130,7 @@ def _flow(each: Element, names: _Names) -> Refusal:
         source_pod=names.pod(source),
         target=str(target),
         target_pod=names.pod(target),
-        protocol=PROTOCOL_NAMES.get(rest[0], str(rest[0])),
+        protocol=_PROTOCOLS.get(rest[0], str(rest[0])),
         port=int.from_bytes(rest[4:6], "big"),
         packets=each.packets,
         seconds=round(max(0.0, REMEMBERED - each.left / 1000), 1),

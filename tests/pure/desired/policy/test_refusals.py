@@ -79,7 +79,7 @@ def test_what_is_no_pod_of_kubernetes_has_no_name():
 
 
 def test_what_is_counted_in_all_and_an_audit():
-    assert refused(held(), {}).packets == {"ingress": 9, "egress": 9}
+    assert refused(held(), {}).packets == {"ingress": 15, "egress": 15}
     found = refused(held(mode="audit"), {})
     assert found.audit
 
@@ -92,6 +92,14 @@ def test_what_has_grown_since_is_told_again():
     assert [each.packets for each in grown(before, refused(held(flows=[more, second]), {}))] == [2]
 
 
+def test_what_has_no_ports_has_its_protocols_name_alone():
+    flows = [flow("denied-in4", FAR, IP, protocol=1, port=0), flow("denied-out6", FAR6, FAR6, protocol=58, port=0)]
+    echo, other = refused(held(SHOP, POD, SHUT, flows=flows), {}).flows
+    assert (echo.protocol, echo.port, other.protocol) == ("icmp", 0, "icmpv6")
+    assert "→ shop/web icmp (10.244.1.2), 1 packet, by shop/shut" in line(echo)
+    assert f"→ {FAR6} icmpv6, 1 packet" in line(other)
+
+
 def test_what_people_read():
     flows = [flow("denied-in4", FAR, IP, packets=7, left=588_000), flow("denied-out6", FAR6, FAR6, left=0)]
     found = refused(held(SHOP, POD, SHUT, flows=flows), {str(FAR): "shop/far"})
@@ -101,7 +109,7 @@ def test_what_people_read():
     assert "shop/far (10.244.2.9)  shop/web:80/tcp (10.244.1.2)  7        shop/shut" in first
     assert "[fd00:244:0:2::9]:80/tcp" in second
     assert second.endswith("no pod is known to have the address")
-    words = "9 packets were refused since the tables were made."
+    words = "15 packets were refused since the tables were made."
     assert total == [f"ingress: {words}", f"egress: {words}"]
     assert line(found.flows[0]) == (
         "refused into shop/web: shop/far (10.244.2.9) → shop/web:80/tcp (10.244.1.2), 7 packets, by shop/shut"
