@@ -9,8 +9,8 @@ def test_every_link_of_the_pages_leads_to_something_in_the_site(tmp_path: Path):
     source = tmp_path / "source"
     assert site.stage(source) == []
     assert "](howto/upgrade.md)" in (source / "index.md").read_text()
-    assert "](../files/deploy/Containerfile)" in (source / "howto" / "release.md").read_text()
-    assert (source / "files" / "deploy" / "Containerfile").is_file()
+    assert "](../files/deploy/alerts.yaml)" in (source / "reference" / "alerts.md").read_text()
+    assert (source / "files" / "deploy" / "alerts.yaml").is_file()
     assert "](howto/release.md)" in (source / "changelog.md").read_text()
 
 

@@ -13,11 +13,13 @@ _MOST: Final = 3  # times the lost probes: a counter that grew by more tells of 
 
 
 def difference(before: Counted, after: Counted) -> dict[str, int]:
-    """What has grown of all that would say why packets are lost."""
-    grown = (
-        (name, count - before.get(name, 0)) for name, count in after.items() if reasons.of_counter(name) is not None
-    )
-    return {name: count for name, count in grown if count > 0}
+    """What has grown."""
+    return {name: grown for name, count in after.items() if (grown := count - before.get(name, 0)) > 0}
+
+
+def telling(grown: Counted) -> dict[str, int]:
+    """Those that say why packets are lost."""
+    return {name: count for name, count in grown.items() if reasons.of_counter(name) is not None}
 
 
 def queues_in(grown: Counted) -> dict[str, int]:

@@ -19,7 +19,7 @@ from weft.diag.sight.look import PLAIN, said
 from weft.diag.sight.node import Hanging
 from weft.diag.sight.onlinks import queues
 from weft.diag.sight.pods import Pods
-from weft.diag.trace.grown import by_probes, difference, queues_in
+from weft.diag.trace.grown import by_probes, difference, queues_in, telling
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, Wanted, datagram, source_port, syn
 from weft.diag.trace.ruled import Ruling, dropped
 from weft.kernel import icmp, packetsocket
@@ -133,7 +133,7 @@ class Growth:
         """Note in `seen` what grew by the probes that were sent from there since, if some were not answered."""
         if len(seen.anywhere(source, "back")) < len(numbers):
             after, took = {place: self._read(place) for place in self._before}, time.monotonic() - self._began
-            grown = {place: difference(before, after[place]) for place, before in self._before.items()}
+            grown = {place: telling(difference(before, after[place])) for place, before in self._before.items()}
             seen.queues.update({place: queues_in(each) for place, each in grown.items()})
             without, waited = self._without(after, took) if any(grown.values()) else (grown, took)
             times = took / waited
@@ -147,7 +147,7 @@ class Growth:
             if not waited or (seconds > 0 and any(without.values())):
                 time.sleep(seconds)
                 waited += seconds
-                without = {place: difference(counted, self._read(place)) for place, counted in before.items()}
+                without = {place: telling(difference(counted, self._read(place))) for place, counted in before.items()}
         return without, waited
 
 

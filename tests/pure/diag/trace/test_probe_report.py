@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.pure.diag.trace.probing import FIRST, IN, KNOWN, NUMBERS, OUT, POD1, POD2, hops
-from weft.diag.trace.grown import by_probes, difference
+from weft.diag.trace.grown import by_probes, difference, queues_in, telling
 from weft.diag.trace.hops import LOOPBACK, End, Hop, Leg, Way, counted, legs
 from weft.diag.trace.outcome import Answers, Outcome, outcome, parted
 from weft.diag.trace.probe_report import (
@@ -143,7 +143,10 @@ def test_a_counter_that_grew_by_the_lost_probes_says_why(place: str, counter: st
 def test_what_grows_without_probes_is_not_theirs():
     assert by_probes({"a": 9, "b": 3, "c": 4}, {"a": 3, "c": 2}, times=3.0) == {"b": 3}
     xfrm, queue, route = "XfrmInNoPols", "Queue.tbf.eth0", "IpExt.InNoRoutes"
-    assert difference({xfrm: 1, queue: 4}, {xfrm: 1, queue: 6, route: 2, "Ip.InReceives": 9}) == {queue: 2, route: 2}
+    grown = difference({xfrm: 1, queue: 4}, {xfrm: 1, queue: 6, route: 2, "Ip.InReceives": 9})
+    assert grown == {queue: 2, route: 2, "Ip.InReceives": 9}
+    assert telling(grown) == {queue: 2, route: 2}
+    assert queues_in(grown) == {queue: 2}
 
 
 SILENT = Problem(code="REACH-001", where="link eth0", seen="172.31.0.12 does not answer ARP on eth0")

@@ -13,6 +13,7 @@ from tests.pure.diag.doctor.sights import (
     VXLAN,
     WELL,
 )
+from tests.pure.diag.rules.test_policed import table
 from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from tests.pure.diag.trace.walking import IN, NODE, PEER, code, packet, way
 from weft.diag.rules.ruleset import Chain, Ruleset
@@ -144,3 +145,14 @@ def test_other_hooks_are_asked_and_said_where_they_matter():
     assert (
         code(way(NODE, of=packet("192.168.0.1", "192.168.0.1"), **at("input", meta("iifname", "lo"), DROP))) == "FW-002"
     )
+
+
+def test_policies_have_a_hop_of_their_own_for_each_direction():
+    found = way(rules=table())
+    assert [hop.seen for hop in found.hops if hop.what == "policies"] == [
+        "egress allowed: no policy refuses it",
+        "ingress allowed: ingress[0].from[0] of shop/db allows it",
+    ]
+    refused = way(of=replace(packet(), target_port=22), rules=table())
+    assert code(refused) == "FW-002"
+    assert "ingress refused: ingress[0] of no-ssh denies it, by rule" in refused.hops[-1].seen
