@@ -6,25 +6,25 @@ import sys
 from typing import Final
 
 from weft.daemon import main
-from weft.daemon.enforcement import Enforcement
+from weft.daemon.policygate import PolicyGate
 from weft.daemon.world import real
 
 SECONDS: Final = 5.0  # a pod on a busy machine has sent its first packet by then
 
 if __name__ == "__main__":
-    admit = Enforcement._admit
+    admit = PolicyGate._admit
 
-    async def later(enforcement, key, attached):
+    async def later(gate, key, attached):
         if not attached.pod.startswith("default/s"):
-            return await admit(enforcement, key, attached)
+            return await admit(gate, key, attached)
 
         async def plant():
             await asyncio.sleep(SECONDS)
-            await admit(enforcement, key, attached)
+            await admit(gate, key, attached)
 
         planted.append(asyncio.ensure_future(plant()))
         return ""
 
     planted = []
-    Enforcement._admit = later
+    PolicyGate._admit = later
     sys.exit(main.run(sys.argv[1:], os.environ, real()))

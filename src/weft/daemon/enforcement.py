@@ -1,17 +1,15 @@
 """Policies in effect on this node: decided from policies, pods and attachments, and kept in the kernel.
 
-Nothing is written before everything that was there at the start is known: policies and living attachments. Plugins wait
-here, in threads of their own, until the packets of an attachment are judged.
+Nothing is written before everything that was there at the start is known: policies and living attachments.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from concurrent.futures import CancelledError
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from weft.beside.threads import beside
 from weft.cluster.policysource import Change, Files, PolicySource
@@ -19,10 +17,11 @@ from weft.config.options import Options
 from weft.daemon.disk import instance
 from weft.daemon.planes.plane import Keeper
 from weft.daemon.policycuts import Cuts, of_kernel
+from weft.daemon.policygate import PolicyGate
 from weft.daemon.policyterm import PolicyPlane, Term, settings_of
 from weft.desired.inputs import Inputs
 from weft.desired.policy.connections import Connections, concerned
-from weft.desired.policy.decide import PolicyDecider, pod_of
+from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.inputs import UNKNOWN, Attached, Mode, PolicySettings
 from weft.kernel.netfilter.cutting import own_addresses
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -32,19 +31,13 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import Key, Objects
 from weft.model.net import Ip, ip_in
 from weft.model.node.history import History
-from weft.model.node.nodestate import Durations, PolicyState
+from weft.model.node.nodestate import PolicyState
 from weft.model.policy import DIRECTIONS, ClusterPolicy, Pod, Policy, Thing
 from weft.model.text import counted
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)
 
-_SECONDS: Final = 5.0  # of a plugin that waits
-_AUDIT_SECONDS: Final = 0.5  # in an audit, which keeps no pod from anything
-_LOOK_SECONDS: Final = 0.02
-# What is watched may be behind what the kubelet heard: then a pod is asked for by itself.
-_ASK_SECONDS: Final = 0.1
-_ASK_AGAIN_SECONDS: Final = 2.0
 _NAMED: Final = 5  # pods in one message
 _SETTINGS_SECONDS: Final = 1.0
 _BEGINNING: Final = Problem(
@@ -53,9 +46,7 @@ _BEGINNING: Final = Problem(
 _WRITING: Final = Problem(
     code="POL-003", where="policies", seen="not all of them is in the kernel yet", hint="Try again in a moment"
 )
-_ENDING: Final = Problem(code="POL-003", where="policies", seen="weftd is ending", hint="Try again in a moment")
 
-T = TypeVar("T")
 Attachments = Mapping[str, Attached]
 
 
@@ -90,7 +81,7 @@ def opened(
 
 
 class Enforcement:
-    """A gate of plugins. It begins with `run`, and once `look_at_pods` has said who lives."""
+    """It begins with `run`, and once `look_at_pods` has said who lives. Plugins wait at its `gate`."""
 
     def __init__(
         self,
@@ -103,8 +94,9 @@ class Enforcement:
         cuts: Cuts | None = None,
     ) -> None:
         self.cuts = cuts
+        self.gate = PolicyGate(self, source, mode=mode, clock=clock)
+        self.term: Term | None = None
         self._transactions = plane.transactions
-        self._waited = Durations()
         self._unread_since: float | None = None
         self._unread: Problem | None = None
         self._warned: Problem | None = None
@@ -113,14 +105,12 @@ class Enforcement:
         self._mode: Mode = mode
         self._clock = clock
         self._history = history
-        self._loop = asyncio.get_running_loop()
-        self._term: Term | None = None
         self._attached: dict[str, Attached] = {}
         self._gone: set[str] = set()  # since the look at who lives began
         self._known: frozenset[Problem] = frozenset()  # of policies
         self._written = 0.0
         self._read = asyncio.Event()
-        self._live: asyncio.Future[Callable[[], Attachments]] = self._loop.create_future()
+        self._live: asyncio.Future[Callable[[], Attachments]] = asyncio.get_running_loop().create_future()
 
     def look_at_pods(self, live: Callable[[], Attachments]) -> None:
         """`live` sees the attachments that are there, in a thread."""
@@ -128,34 +118,39 @@ class Enforcement:
             self._live.set_result(live)
 
     @property
+    def unbegun(self) -> Problem:
+        """Why none of it is in effect yet, while there is no term."""
+        return self._unread or _BEGINNING
+
+    @property
     def problem(self) -> Problem | None:
         """Why policies are not in effect."""
-        if self._term is None:
-            return self._unread or _BEGINNING
-        for words in self._term.keeper.tally.failing.values():
+        if self.term is None:
+            return self.unbegun
+        for words in self.term.keeper.tally.failing.values():
             hint = "Trying again; what was in effect before stays so"
             return Problem(code="NFT-001", where="policies", seen=f"cannot be written: {words}", hint=hint)
-        return None if self._term.holds else _WRITING
+        return None if self.term.holds else _WRITING
 
     @property
     def loss(self) -> Problem | None:
         """What of the latest policies is not in effect, or which pods here nobody has said anything of."""
-        return None if self._term is None else self._unread or self._unknown
+        return None if self.term is None else self._unread or self._unknown
 
     @property
     def as_of(self) -> float | None:
         """When the files were written whose policies are in effect; None while a change is on its way."""
-        term = self._term
+        term = self.term
         at_rest = term is not None and term.holds and term.keeper.is_idle and not term.keeper.tally.failing
         return self._written if at_rest else None
 
     @property
     def keeper(self) -> Keeper | None:
-        return None if self._term is None else self._term.keeper
+        return None if self.term is None else self.term.keeper
 
     def state(self) -> PolicyState | None:
         """None until it has begun."""
-        term = self._term
+        term = self.term
         if term is None:
             return None
         kinds = Counter(name[0] for name in self._source.things)
@@ -167,14 +162,14 @@ class Enforcement:
             isolated={direction: term.decider.isolated(direction) for direction in DIRECTIONS},
             elements=term.decider.elements,
             transactions=self._transactions.copy(),
-            waited=self._waited.copy(),
+            waited=self.gate.waited.copy(),
             cut=0 if self.cuts is None else self.cuts.done,
             age=0.0 if self._unread_since is None else round(self._clock() - self._unread_since, 1),
         )
 
     @property
     def wanted(self) -> Objects:
-        return {} if self._term is None else self._term.decider.wanted
+        return {} if self.term is None else self.term.decider.wanted
 
     def pods_at(self, addresses: Collection[str]) -> dict[str, str]:
         """Names of pods that are known to have them."""
@@ -190,12 +185,12 @@ class Enforcement:
                 tasks.create_task(self.cuts.run(self))
             live = await asyncio.shield(self._live)
             await self._read.wait()
-            self._term = None
+            self.term = None
             self._gone.clear()
             living = await beside(live)
             self._attached = {key: each for key, each in living.items() if key not in self._gone} | self._attached
             while True:
-                term = self._term = self._begin(settings_of(self._mode, inputs(), self._source.node))
+                term = self.term = self._begin(settings_of(self._mode, inputs(), self._source.node))
                 self._warn()
                 keeping = tasks.create_task(term.keeper.run())
                 while settings_of(self._mode, inputs(), self._source.node) == term.settings:  # noqa: ASYNC110 - a node's subnet hardly ever changes
@@ -229,12 +224,22 @@ class Enforcement:
             found = [pod for pod in self._source.things.values() if _has(pod, each.ips)]
             if len(found) == 1 and isinstance(found[0], Pod):
                 attached = self._attached[key] = replace(each, pod=str(found[0]), uid=found[0].uid)
-                if self._term is not None:
-                    self._decided(self._term, self._term.decider.attached(key, attached))
+                if self.term is not None:
+                    self._decided(self.term, self.term.decider.attached(key, attached))
+
+    def attach(self, key: str, attached: Attached) -> None:
+        self._attached[key] = attached
+
+    def detach(self, key: str) -> None:
+        self._attached.pop(key, None)
+        if self.term is None:
+            self._gone.add(key)
+        else:
+            self._decided(self.term, self.term.decider.detached(key))
 
     def connections(self) -> Connections | None:
         """A judge of open connections; None until packets are led by what was decided."""
-        term = self._term
+        term = self.term
         led = term is not None and term.holds and term.keeper.is_idle
         return term.decider.connections(own_addresses) if term is not None and led else None
 
@@ -262,9 +267,9 @@ class Enforcement:
             kinds = Counter(name[0] for name in self._source.things)
             policies, pods = kinds["policy"] + kinds["clusterpolicy"], counted(kinds["pod"], "pod")
             log.info("policies: %d read, and %s", policies, pods)
-        if self._term is not None:
+        if self.term is not None:
             began = self._clock()
-            self._decided(self._term, self._term.decider.change(found.put, found.gone), began)
+            self._decided(self.term, self.term.decider.change(found.put, found.gone), began)
             self._identify(found.put)
         self._read.set()
         self._warn()
@@ -272,7 +277,7 @@ class Enforcement:
     @property
     def _unknown(self) -> Problem | None:
         """Of pods that were attached before: one that comes now waits until it is known."""
-        term = self._term
+        term = self.term
         if term is None:
             return None
         names = sorted(each.pod for key, each in self._attached.items() if not term.decider.ready(key))
@@ -289,81 +294,6 @@ class Enforcement:
         if unknown is not None and unknown != self._warned:
             log.warning("%s", unknown)
         self._warned = unknown
-
-    def admit(self, key: str, *, pod: str, uid: str, ips: tuple[Ip, ...], port: str, link: str) -> str:
-        attached = Attached(pod=pod, uid=uid, ips=ips, port=port, link=link)
-
-        async def admitted() -> str:
-            began = self._clock()
-            try:
-                return await self._admit(key, attached)
-            finally:
-                self._waited.note(self._clock() - began)
-
-        return self._ask(admitted(), otherwise=str(_ENDING))
-
-    def release(self, key: str) -> None:
-        self._ask(self._release(key), otherwise=None)
-
-    def _ask(self, work: Coroutine[None, None, T], *, otherwise: T) -> T:
-        """In a worker thread, which the loop may leave waiting when it ends."""
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _SECONDS)
-        except RuntimeError:  # there is no loop any more
-            work.close()
-            return otherwise
-        except (TimeoutError, CancelledError):
-            return otherwise
-
-    async def _admit(self, key: str, attached: Attached) -> str:
-        if not attached.pod:
-            log.info("attachment %s is no pod of Kubernetes: no policy restricts it", key)
-        self._attached[key] = attached
-        term: Term | None = None
-        ask_at = self._loop.time() + _ASK_SECONDS
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SECONDS if self._mode == "enforce" else _AUDIT_SECONDS):
-                while True:
-                    if self._term is not term and self._term is not None:
-                        term = self._term
-                        term.keeper.decided(term.decider.attached(key, attached))
-                        if self.cuts is not None:  # its address may be one whose connections were cut
-                            self.cuts.concern(set())
-                    if term is not None:
-                        with suppress(TimeoutError):  # others' changes may come without end
-                            async with asyncio.timeout(_LOOK_SECONDS):
-                                await term.keeper.idle()
-                        if term.judges(key, attached) and not (self.cuts and self.cuts.concerns(attached.ips)):
-                            return ""
-                        if self._loop.time() >= ask_at and not term.decider.ready(key):
-                            ask_at = self._loop.time() + _ASK_AGAIN_SECONDS
-                            await self._source.ask(pod_of(attached))
-                    await asyncio.sleep(_LOOK_SECONDS)
-        why = str(self._why_not(key, attached))
-        if self._mode == "enforce":
-            return why
-        log.warning("it would not be attached: %s", why)
-        return ""
-
-    def _why_not(self, key: str, attached: Attached) -> Problem:
-        where = f"pod {attached.pod or key}"
-        if self._term is None:
-            return self._unread or _BEGINNING
-        if not self._term.decider.ready(key):
-            hint = f"Its packets would be refused. {self._source.advice}"
-            return Problem("POL-003", where, "no such Pod is known, or it has another UID", hint=hint)
-        words = next(iter(self._term.keeper.tally.failing.values()), "it takes longer than that")
-        return Problem(code="POL-003", where=where, seen=f"its policies are not in the kernel after 5 s: {words}")
-
-    async def _release(self, key: str) -> None:
-        self._attached.pop(key, None)
-        if self._term is None:
-            self._gone.add(key)
-        else:
-            self._decided(self._term, self._term.decider.detached(key))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SECONDS):
-                    await self._term.keeper.idle()
 
 
 def _has(thing: Thing, ips: tuple[Ip, ...]) -> bool:

@@ -138,7 +138,7 @@ class Services:
             lease_problem=self._unable,
             unready=self._unable,
             lease_comes=self._lease_comes,
-            gate=self._policies,
+            gate=None if self._policies is None else self._policies.gate,
             say=_warn,
         )
         node = await _opened(opening, records.path, records.tell)

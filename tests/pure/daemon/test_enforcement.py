@@ -10,9 +10,10 @@ import pytest
 from tests.support.builders import inputs
 from tests.support.waiting import comes
 from weft.cluster.policysource import Change, TakeChange
-from weft.daemon import enforcement, policyterm
+from weft.daemon import enforcement, policygate, policyterm
 from weft.daemon.commands.preview import _of_policies, _problems_of_policies
 from weft.daemon.enforcement import Enforcement
+from weft.daemon.policygate import PolicyGate
 from weft.desired.policy.inputs import UNKNOWN, Attached, Mode
 from weft.model.errors import ConfigError, Failure, Problem
 from weft.model.kernel.objects import Key, Object, Objects
@@ -94,26 +95,26 @@ class Node:
     def __init__(self, mode: Mode = "enforce") -> None:
         self.kernel, self.source, self.inputs = Kernel(), Told(), inputs()
         clock = asyncio.get_running_loop().time
-        self.gate = Enforcement(self.source, self.kernel, mode=mode, clock=clock, history=History())
+        self.policies = Enforcement(self.source, self.kernel, mode=mode, clock=clock, history=History())
 
     def begin(self, world: World | ConfigError | None = PODS, **live: Attached) -> None:
         if world is not None:
             self.source.words.put_nowait(world)
-        self.gate.look_at_pods(lambda: live)
-        self.running = asyncio.ensure_future(self.gate.run(lambda: self.inputs))
+        self.policies.look_at_pods(lambda: live)
+        self.running = asyncio.ensure_future(self.policies.run(lambda: self.inputs))
 
     async def add(self, key: str = "k1", attached: Attached = WEB) -> str:
         told = {name: getattr(attached, name) for name in ("pod", "uid", "ips", "port", "link")}
-        return await asyncio.to_thread(lambda: self.gate.admit(key, **told))
+        return await asyncio.to_thread(lambda: self.policies.gate.admit(key, **told))
 
     async def delete(self, key: str = "k1") -> None:
-        await asyncio.to_thread(lambda: self.gate.release(key))
+        await asyncio.to_thread(lambda: self.policies.gate.release(key))
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(enforcement, "_SECONDS", 0.2)
-    monkeypatch.setattr(enforcement, "_AUDIT_SECONDS", 0.1)
+    monkeypatch.setattr(policygate, "_SECONDS", 0.2)
+    monkeypatch.setattr(policygate, "_AUDIT_SECONDS", 0.1)
     monkeypatch.setattr(enforcement, "_SETTINGS_SECONDS", 0.01)
 
 
@@ -130,8 +131,8 @@ async def test_a_pod_waits_for_its_elements_and_leaves_before_its_address_is_fre
     assert await node.add() == ""
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "in"}
     assert node.kernel.verdicts("out4") == {"10.5.1.2": "accept"}
-    assert (node.gate.problem, node.gate.loss) == (None, None)
-    state = node.gate.state()
+    assert (node.policies.problem, node.policies.loss) == (None, None)
+    state = node.policies.state()
     assert (state.policies, state.pods, state.unknown) == (1, 1, 0)
     assert (state.isolated, state.age) == ({"ingress": 1, "egress": 0}, 0.0)
     assert state.elements == sum(isinstance(each, PolicyElement) for each in node.kernel.holds.values())
@@ -144,10 +145,10 @@ async def test_nothing_is_written_before_all_is_known(node):
     node.begin(None)
     assert "not all of them is known yet" in await node.add()
     assert node.kernel.holds == {}
-    assert node.gate.problem is not None
-    assert (node.gate.keeper, node.gate.state()) == (None, None)
+    assert node.policies.problem is not None
+    assert (node.policies.keeper, node.policies.state()) == (None, None)
     node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
-    await comes(lambda: "cannot be read" in str(node.gate.problem))
+    await comes(lambda: "cannot be read" in str(node.policies.problem))
     assert "cannot be read" in await node.add()
     node.source.words.put_nowait(PODS)
     assert await node.add() == ""
@@ -173,7 +174,7 @@ async def test_a_pod_that_was_not_heard_of_is_asked_for(node, monkeypatch):
         node.source.words.put_nowait(PODS)
 
     monkeypatch.setattr(node.source, "ask", ask)
-    monkeypatch.setattr(enforcement, "_ASK_SECONDS", 0.05)
+    monkeypatch.setattr(policygate, "_ASK_SECONDS", 0.05)
     node.begin(World())
     assert await node.add() == ""
     assert node.source.asked == [("pod", "default", "web")]
@@ -184,7 +185,7 @@ async def test_a_pod_that_was_not_heard_of_is_asked_for(node, monkeypatch):
 async def test_a_pod_is_attached_while_others_change_without_end(node):
     node.begin(replace(PODS, policies=(SHUT,)), k9=OTHER)
     assert await node.add("k8") == ""
-    keeper = node.gate.keeper
+    keeper = node.policies.keeper
     busy = asyncio.ensure_future(_changing(keeper))
     await asyncio.sleep(0.01)
     assert await node.add() == ""
@@ -207,9 +208,9 @@ async def test_a_pod_of_which_nothing_is_known_is_refused_by_name(node):
 async def test_pods_that_run_and_of_which_nothing_is_read_are_named_once(node, caplog):
     others = {f"k{number}": replace(WEB, pod=f"default/other-{number}") for number in range(7)}
     node.begin(PODS, k9=WEB, **others)
-    await comes(lambda: node.gate.loss is not None)
+    await comes(lambda: node.policies.loss is not None)
     listed = ", ".join(f"default/other-{number}" for number in range(5))
-    assert str(node.gate.loss).startswith(
+    assert str(node.policies.loss).startswith(
         f"POL-003 policies: no Pod is read for what runs here as {listed} and 2 more: packets are refused"
     )
     node.source.words.put_nowait(replace(PODS, policies=(SHUT,)))
@@ -217,7 +218,7 @@ async def test_pods_that_run_and_of_which_nothing_is_read_are_named_once(node, c
     assert caplog.text.count("no Pod is read") == 1
     for key in others:
         await node.delete(key)
-    assert node.gate.loss is None
+    assert node.policies.loss is None
 
 
 async def test_what_is_no_pod_of_kubernetes_is_let_through(node):
@@ -230,7 +231,7 @@ async def test_while_the_kernel_refuses_no_pod_is_attached_and_it_is_said(node):
     node.kernel.refuses = True
     node.begin()
     assert (await node.add()).endswith("its policies are not in the kernel after 5 s: refused")
-    assert str(node.gate.problem).startswith("NFT-001 policies: cannot be written: refused")
+    assert str(node.policies.problem).startswith("NFT-001 policies: cannot be written: refused")
 
 
 async def test_audit_refuses_nobody():
@@ -244,44 +245,44 @@ async def test_who_lives_at_the_start_is_judged_but_for_those_that_left_meanwhil
     gone = replace(WEB, ips=(ip_address("10.5.1.9"),))
 
     def live():
-        node.gate.release("k2")
+        node.policies.gate.release("k2")
         return {"k1": WEB, "k2": gone}
 
     node.source.words.put_nowait(PODS)
-    node.gate.look_at_pods(live)
-    node.gate.look_at_pods(dict)  # by a server of plugins that was started again
-    node.running = asyncio.ensure_future(node.gate.run(lambda: node.inputs))
-    await comes(lambda: node.gate.problem is None)
+    node.policies.look_at_pods(live)
+    node.policies.look_at_pods(dict)  # by a server of plugins that was started again
+    node.running = asyncio.ensure_future(node.policies.run(lambda: node.inputs))
+    await comes(lambda: node.policies.problem is None)
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
 
 
 async def test_a_plan_has_what_is_missing_of_the_tables_and_why_it_is_not_made(node):
     assert await _of_policies(None) == ([], {})
-    assert await _of_policies(node.gate) == ([], {}), "nothing is decided before all is known"
+    assert await _of_policies(node.policies) == ([], {}), "nothing is decided before all is known"
     node.begin(replace(PODS, policies=(SHUT,)), k1=WEB)
-    await comes(lambda: node.gate.problem is None)
-    assert await _of_policies(node.gate) == ([], node.kernel.holds)
+    await comes(lambda: node.policies.problem is None)
+    assert await _of_policies(node.policies) == ([], node.kernel.holds)
     lost = node.kernel.holds.popitem()[1]
-    steps, _ = await _of_policies(node.gate)
+    steps, _ = await _of_policies(node.policies)
     assert steps == [Put(lost)]
-    assert _problems_of_policies(node.gate) == ()
+    assert _problems_of_policies(node.policies) == ()
     node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
-    await comes(lambda: [each.where for each in _problems_of_policies(node.gate)] == ["/p"])
+    await comes(lambda: [each.where for each in _problems_of_policies(node.policies)] == ["/p"])
 
 
 async def test_what_cannot_be_read_makes_what_is_known_old_until_it_can(node):
     node.begin()
-    await comes(lambda: node.gate.state() is not None)
+    await comes(lambda: node.policies.state() is not None)
     node.source.words.put_nowait(ConfigError(Problem(code="POL-003", where="/p", seen="cannot be read")))
-    await comes(lambda: node.gate.state().age > 0)
+    await comes(lambda: node.policies.state().age > 0)
     node.source.words.put_nowait(PODS)
-    await comes(lambda: node.gate.state().age == 0)
+    await comes(lambda: node.policies.state().age == 0)
     for _ in range(2):
         old = Problem(code="POL-003", where="policies", seen="what is known may be old")
         node.source.words.put_nowait(Change(problems=(old,), current=False))
-        await comes(lambda: node.gate.state().age > 0.02)
+        await comes(lambda: node.policies.state().age > 0.02)
     node.source.words.put_nowait(PODS)
-    await comes(lambda: node.gate.state().age == 0)
+    await comes(lambda: node.policies.state().age == 0)
 
 
 async def test_attachments_without_a_record_are_known_by_the_address_that_they_were_given(node):
@@ -295,7 +296,7 @@ async def test_attachments_without_a_record_are_known_by_the_address_that_they_w
     web = replace(PODS.pods[0], ips=(first,))
     node.begin(replace(PODS, pods=(web,), policies=(SHUT,)), **lost)
     await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "in"})
-    assert "runs here as ?/?, ?/?" in str(node.gate.loss)
+    assert "runs here as ?/?, ?/?" in str(node.policies.loss)
     late = replace(web, name="late", ips=(second,))
     twin = replace(late, name="twin")
     node.source.words.put_nowait(replace(PODS, pods=(web, late, twin), policies=(SHUT,)))
@@ -309,22 +310,22 @@ async def test_what_is_not_understood_of_a_change_leaves_the_rest_as_it_was(node
     node.begin(replace(PODS, policies=(SHUT,)), k1=WEB)
     await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "in"})
     node.source.words.put_nowait(ConfigError(Problem(code="POL-005", where="/p", seen="nonsense")))
-    await comes(lambda: "nonsense" in str(node.gate.loss))
-    assert node.gate.problem is None
+    await comes(lambda: "nonsense" in str(node.policies.loss))
+    assert node.policies.problem is None
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "in"}
     strange = Problem(code="POL-005", where="spec.ingress[0]", seen="strange")
     node.source.words.put_nowait(replace(PODS, problems=(strange,)))
     await comes(lambda: node.kernel.verdicts("in4") == {"10.5.1.2": "accept"})
-    assert node.gate.loss == strange
+    assert node.policies.loss == strange
 
 
 async def test_another_subnet_is_decided_anew(node):
     node.begin(k1=WEB)
-    await comes(lambda: node.gate.problem is None)
+    await comes(lambda: node.policies.problem is None)
     before = {key for key in node.kernel.holds if key[0] == "polchain"}
     node.inputs = replace(node.inputs, v4=ip_network("10.5.77.0/24"))
     await comes(lambda: before != {key for key in node.kernel.holds if key[0] == "polchain"})
-    await comes(lambda: node.gate.problem is None)
+    await comes(lambda: node.policies.problem is None)
     assert node.kernel.verdicts("in4") == {"10.5.1.2": "accept"}
 
 
@@ -333,15 +334,15 @@ async def test_what_ipvs_sends_is_judged_once_its_device_is_there(node, monkeypa
         return {thing.hook.split()[3] for thing in node.kernel.holds.values() if getattr(thing, "hook", "")}
 
     node.begin(k1=WEB)
-    await comes(lambda: node.gate.problem is None)
+    await comes(lambda: node.policies.problem is None)
     assert "output" not in hooks()
     monkeypatch.setattr(policyterm, "_IPVS", "lo")
     await comes(lambda: "output" in hooks())
 
 
 def test_when_the_loop_has_ended_nobody_waits():
-    async def begin() -> Enforcement:
-        return Node().gate
+    async def begin() -> PolicyGate:
+        return Node().policies.gate
 
     gate = asyncio.run(begin())
     gate.release("k1")
