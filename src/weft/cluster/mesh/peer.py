@@ -7,8 +7,7 @@ of it waits for the disk. The store reads here, and leases in the book (`leases`
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from weft.beside.threads import beside
 from weft.cluster.mesh.disk import Disk, Saved
+from weft.cluster.mesh.driver import CoreDriver
 from weft.cluster.mesh.held import Held
 from weft.cluster.mesh.leases import Leasebook, unfit
 from weft.cluster.mesh.links import Ears, TcpLinks
@@ -93,7 +93,6 @@ class Peer:
         self.book = Leasebook()
         self.paths = MeshPaths(self.book, self.saw)
         self.kept = Kept()
-        self.core: Core | None = None  # once the disk was read
         self.unreached: dict[str, Problem] = {}  # by the address that was dialled last in vain
         self.said = Said(self.book, now, history)
         self.heard: float | None = None
@@ -106,11 +105,14 @@ class Peer:
         self._published: Publish | None = None
         self._turn = asyncio.Event()
         self._links: TcpLinks
-        self._fault: Exception  # of the core, once it is broken
-        self._broken = asyncio.Event()
         self._held = Held(self._keep, self._carry_out)
-        self._fed = asyncio.Event()
+        self._driver = CoreDriver(self._held, now)
         self._unlinked = now()
+
+    @property
+    def core(self) -> Core | None:
+        """None until the disk was read, and after a fault until the next begins."""
+        return self._driver.core
 
     @property
     def id(self) -> str:
@@ -141,9 +143,9 @@ class Peer:
         """Raises `ConfigError` for what the core refuses, `Unavailable` while there is none."""
         if self.core is None:
             raise Unavailable(unread())
-        self._have(lambda core: core.asked(command, self.now()))
-        if self._broken.is_set():
-            raise Unavailable(Problem(code="INST-002", where="mesh", seen=f"a fault in weft: {self._fault!r}"))
+        self._driver.call(lambda core: core.asked(command, self.now()))
+        if (fault := self._driver.fault) is not None:
+            raise Unavailable(Problem(code="INST-002", where="mesh", seen=f"a fault in weft: {fault!r}"))
 
     @property
     def strangers(self) -> list[Hello]:
@@ -151,7 +153,7 @@ class Peer:
         return [] if self.core is None else self.core.strangers(self.now())
 
     def saw(self, sights: Sights) -> None:
-        self._have(lambda core: core.saw(sights, self.now()))
+        self._driver.call(lambda core: core.saw(sights, self.now()))
 
     def publish(self, publish: Publish) -> None:
         """At once or once there is a core, and again whenever another begins."""
@@ -164,12 +166,12 @@ class Peer:
     def up(self, link: int, hello: Hello, dialled: str | None) -> None:
         if self.core is not None:
             self.unreached.pop(dialled or "", None)
-            self._have(lambda core: core.link_up(link, hello, self.now(), dialled=dialled))
+            self._driver.call(lambda core: core.link_up(link, hello, self.now(), dialled=dialled))
             self._tell()
 
     def down(self, link: int) -> None:
         if self.core is not None:
-            self._have(lambda core: core.link_down(link, self.now()))
+            self._driver.call(lambda core: core.link_down(link, self.now()))
             self._unlinked = self.now()
             self._tell()
 
@@ -181,14 +183,14 @@ class Peer:
             return  # all others would refuse our lease for it
         if self.core is not None:
             self.heard = now = self.now()
-            self._have(lambda core: core.received(link, message, now))
+            self._driver.call(lambda core: core.received(link, message, now))
 
     def undialled(self, address: str, why: Problem) -> None:
         if self.core is not None:
             self.unreached[address] = why
             if len(self.unreached) > _SHOWN:
                 del self.unreached[next(iter(self.unreached))]
-            self._have(lambda core: core.undialled(address, self.now()))
+            self._driver.call(lambda core: core.undialled(address, self.now()))
 
     # --- its life
 
@@ -229,66 +231,35 @@ class Peer:
         self.own = Own(home=self.kept.home, usable=False)
         recalled, paths = await self.others.recall()
         make_core, make_links = self._make
-        self.core = core = make_core(saved.kept, options, self._chance, recalled, paths)
+        core = make_core(saved.kept, options, self._chance, recalled, paths)
         self._links = links = make_links(saved.secret, self, lambda: core.hello)
         self._saved = saved
         self._unlinked = self.now()
-        self._have(lambda core: core.start(self.now()))
+        self._driver.begin(core)
+        self._driver.call(lambda core: core.start(self.now()))
         self.others.begun(core)
         if self._published is not None:
             published = self._published
-            self._have(lambda core: core.asked(published, self.now()))
+            self._driver.call(lambda core: core.asked(published, self.now()))
         self._tell()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._break())
+                tasks.create_task(self._driver.run(core))
                 tasks.create_task(links.run())
                 tasks.create_task(self._held.run())
-                tasks.create_task(self._tick(core))
                 tasks.create_task(self.others.run(core))
                 tasks.create_task(self.others.run_late(core))
                 tasks.create_task(self._follow_use())
         finally:
-            self.core = None  # its links have ended
+            self._driver.end()  # its links have ended
 
     def _forget(self) -> None:
         """What an earlier core has said."""
         for said in (self.book, self.unreached, self._held, self.others):
             said.clear()
-        self._broken.clear()
 
     def _chance(self) -> float:
         return int.from_bytes(self._random(7)) / (1 << 56)
-
-    def _have(self, done: Callable[[Core], Iterable[Effect]]) -> None:
-        """Every call of the core. One that has raised may have changed by half: it is asked no more."""
-        if self.core is None:
-            return
-        try:
-            self._held.take(done(self.core))
-            self._fed.set()
-        except ConfigError:
-            raise
-        except Exception as fault:  # noqa: BLE001 - `run` ends with it
-            self.core, self._fault = None, fault
-            self._held.clear()
-            self._broken.set()
-
-    async def _break(self) -> NoReturn:
-        await self._broken.wait()
-        raise self._fault
-
-    async def _tick(self, core: Core) -> None:
-        while self.core is core:
-            self._fed.clear()
-            left = core.due - self.now()
-            if left <= 0:
-                self._have(lambda core: core.tick(self.now()))
-                await asyncio.sleep(0)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._fed.wait()
 
     async def _keep(self, kept: Kept) -> None:
         """A start before our block was usable here counts for nothing: the next one waits and warns as this one has."""
