@@ -2,7 +2,6 @@
 
 from typing import Final, NoReturn
 
-from weft.diag.finding import setting
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.routing import UNICAST, address_on, link_towards, removing, route_to, routed, row
@@ -72,9 +71,9 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
     out = link_towards(walk.sight, remote)
     if out is None:
         seen = f"no route leads to {remote}"
-        if remote.version == 6 and (off := _off(walk.sight)):
-            problem = Problem("V6-001", f"sysctl {off}", f"IPv6 is off, and {seen}", hint=str(setting(off, "0", "")))
-            walk.drop("outer packet", seen, problem)
+        inside = (*walk.sight.devices, *walk.sight.bridges)
+        others = (each for each in walk.sight.links if each not in inside and not (each.master or each.loopback))
+        walk.has_ipv6(remote, others, "outer packet", seen)
         walk.drop("outer packet", seen, Problem("ROUTE-003", f"node {remote}", seen))
     own, asks = address_on(walk.sight, out.index, remote.version), remote
     if device is not None and own is not None:
@@ -88,14 +87,6 @@ def send(walk: Walk, packet: Packet, route: RouteInfo, link: LinkInfo) -> NoRetu
     walk.up(out, "outer packet by", "IFACE-002", carrier=True, asks=asks)
     walk.passes("sent", f"to {remote} in {carried}")
     walk.over("sent", to=str(remote), carried=carried)
-
-
-def _off(sight: Sight) -> str:
-    """The setting by which a link that may be the uplink has no IPv6, if there is one."""
-    inside = (*sight.devices, *sight.bridges)
-    links = (link for link in sight.links if link not in inside and not (link.master or link.loopback))
-    names = (f"net/ipv6/conf/{link.name}/disable_ipv6" for link in links)
-    return next((name for name in names if sight.settings.get(name) == "1"), "")
 
 
 def _outer_size(packet: Packet, remote: Ip) -> int:

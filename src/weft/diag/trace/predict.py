@@ -23,6 +23,7 @@ def leave_pod(walk: Walk, packet: Packet) -> Packet:
     link = link_of_pod(walk.sight, packet.source)
     if link is None:
         seen = "no bridge and no link of this node leads to it"
+        walk.has_ipv6(packet.source, walk.sight.bridges, "pod", seen)
         walk.drop("pod", seen, Problem("CHECK-001", f"pod {packet.source}", seen))
     packet = replace(packet, iif=link.name)
     _is_port(walk, packet.source, link)
@@ -198,10 +199,13 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         walk.hops.append(Hop(what="route", seen=f"{route.dst} by one of {ways}; the first is followed", passes=None))
         route = replace(route, via=route.hops[0].via, index=route.hops[0].index)
     link = None if route is None else walk.sight.link(route.index)
+    at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
     if route is None or route.kind != UNICAST or link is None:
         seen = f"none leads to {packet.target}" if route is None else f"{route.dst} leads nowhere"
         hint = "No lease is served that has it: 'weft status' says which peers there are"
         outside = _is_outside(walk.sight, packet.target)
+        if route is None and not outside:
+            walk.has_ipv6(packet.target, walk.sight.bridges if at_home else walk.sight.devices, "route", seen)
         if not outside and (down := next((each for each in walk.sight.devices if not each.up), None)) is not None:
             gone = f"it is down, and with it went the route to {packet.target}"
             hint = f"ip link set {down.name} up, and restart the daemon, which makes its routes again"
@@ -209,7 +213,6 @@ def _routed(walk: Walk, packet: Packet) -> tuple[RouteInfo, LinkInfo]:
         if outside:
             hint = "This node has no default route either" if route is None else removing(walk.sight, route)
         walk.drop("route", seen, Problem("ROUTE-001", f"route to {packet.target}", seen, hint=hint))
-    at_home = any(packet.target in subnet for subnet in walk.sight.subnets)  # where a wider route may be a peer's, too
     peer = None if at_home else next((each for each in peers(walk.sight) if packet.target in each.subnet), None)
     if peer is not None and is_astray(walk.sight, peer, route):
         seen = f"route {row(walk.sight, route)} takes it, not the route of the lease of {peer.subnet}"

@@ -1,7 +1,9 @@
 """A packet under way on a node: the hops that it has passed, and what NAT makes of it. Pure."""
 
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
+from weft.diag.finding import setting
 from weft.diag.owners import FIREWALLD, POLICIES, owner_of
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.nat import Translation, outcomes
@@ -125,6 +127,14 @@ class Walk:
     def drop(self, what: str, seen: str, problem: Problem) -> NoReturn:
         self.hops.append(Hop(what=what, seen=seen, passes=False))
         raise OverError(Way(hops=(), end="dropped", problem=problem))
+
+    def has_ipv6(self, address: Ip, links: Iterable[LinkInfo], what: str, seen: str) -> None:
+        """Drop what finds no way to an IPv6 address, as `seen` says, if one of `links` has IPv6 off (and no routes)."""
+        names = (f"net/ipv6/conf/{link.name}/disable_ipv6" for link in links if address.version == 6)
+        off = next((name for name in names if self.sight.settings.get(name) == "1"), "")
+        if off:
+            problem = Problem("V6-001", f"sysctl {off}", f"IPv6 is off, and {seen}", hint=str(setting(off, "0", "")))
+            self.drop(what, seen, problem)
 
     def over(self, end: Ending, to: str = "", carried: str = "") -> NoReturn:
         raise OverError(Way(hops=(), end=end, to=to, carried=carried))

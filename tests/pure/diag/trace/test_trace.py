@@ -285,3 +285,18 @@ def test_an_outer_packet_whose_uplink_has_no_ipv6():
     assert code(way(fdb=six)) == "ROUTE-003"
     of_a_pod = {**WELL.settings, "net/ipv6/conf/veth1/disable_ipv6": "1"}
     assert code(way(fdb=six, settings=of_a_pod)) == "ROUTE-003"
+
+
+@pytest.mark.parametrize(
+    "entry, target, off",
+    [(POD, "fd00:2::3", "cni0"), (NODE, "fd00:1::2", "cni0"), (NODE, "fd00:2::3", "flannel.1")],
+)
+def test_what_has_no_way_because_ipv6_of_a_link_is_off(entry: Entry, target: str, off: str):
+    assert FLANNELD.subnet_env is not None
+    both = replace(FLANNELD.subnet_env, networks=(ip_network("fd00::/12"),), subnets=(ip_network("fd00:1::/64"),))
+    sight = replace(FLANNELD, subnet_env=both)
+    of = replace(packet(), source=ip_address("fd00:1::2"), target=ip_address(target))
+    found = way(entry, sight, of=of, settings={**WELL.settings, f"net/ipv6/conf/{off}/disable_ipv6": "1"})
+    assert code(found) == "V6-001"
+    assert f"/{off}/disable_ipv6: IPv6 is off" in str(found.problem)
+    assert code(way(entry, sight, of=of)) != "V6-001"
