@@ -119,14 +119,15 @@ def proved(
     """Do as `tried`, and where probes were lost, search the largest packet that passes.
 
     `count` sends one probe of each size, and returns their numbers and what both ends saw of them. The probes have made
-    nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called where smaller
-    packets pass: then all neighbours answer, and the kernel may have learned another MTU meanwhile.
+    nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called where it is
+    known which rule dropped probes, nor where smaller packets pass: then all neighbours answer, and the kernel may have
+    learned another MTU meanwhile.
     """
     found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
     if found.well:
         return found
     sized = searched(sized, asked, begin, end, count, beyond=beyond)
-    if sized is None or not sized.largest:
+    if found.ruling is None and (sized is None or not sized.largest):
         visits = look_again()
     return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
 

@@ -2,8 +2,9 @@
 
 import select
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
@@ -100,7 +101,9 @@ def follow(
 
     pods = {each.pod for each in (begin, end, *goal.ends)} - {""}
 
-    def counted(sent: list[int], places: dict[str, str], sizes: list[int]) -> ProbesSeen:
+    def counted(
+        sent: list[int], places: dict[str, str], sizes: list[int], are_dropped: Callable[[], bool] = lambda: False
+    ) -> ProbesSeen:
         probe = protocol.Probe(
             source=begin.place,
             address=begin.address,
@@ -110,7 +113,8 @@ def follow(
             numbers=sent,
             sizes=sizes,
         )
-        return _count(place, probe, places, ports=ports, chosen={each.address for each in goal.ends}, pods=pods)
+        chosen = {each.address for each in goal.ends}
+        return _count(place, probe, places, ports=ports, chosen=chosen, pods=pods, are_dropped=are_dropped)
 
     def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
         tries = so_many(randbits(32), len(sizes))
@@ -129,7 +133,7 @@ def follow(
             lambda each: ask(place, protocol.Counters(each)),
             lambda each: ask(place, protocol.OnLinks(each)),
         )
-        seen = counted(sent, places, [size] * len(sent) if size else [])
+        seen = counted(sent, places, [size] * len(sent) if size else [], partial(filters.have_dropped, len(sent)))
         filters.explain(seen)
         growth.explain(seen, begin.place, sent)
 
@@ -158,8 +162,9 @@ def _count(
     ports: Collection[int],
     chosen: Iterable[str],
     pods: Collection[str],
+    are_dropped: Callable[[], bool],
 ) -> ProbesSeen:
-    """It takes a second if one is not answered. The device "" stands for all of a place.
+    """It takes a second if one is not answered, and less if all `are_dropped`. The device "" stands for all of a place.
 
     Datagrams may be translated to one of `ports`, and go to one of the `chosen` addresses. `pods` take no frame for the
     MAC of another.
@@ -183,7 +188,7 @@ def _count(
                     if not (packet.for_other and packet.place in pods):
                         counted.note(packet.place, packet.link, packet.data, wanted)
 
-        while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers))
+        while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers), are_dropped)
     return replace(counted, sent=sent)
 
 

@@ -18,6 +18,7 @@ from weft.diag.trace.probe_report import (
 )
 from weft.diag.trace.probe_report import tried as put_together
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, TooLarge
+from weft.diag.trace.ruled import Ruling
 from weft.model.errors import Problem
 
 
@@ -140,6 +141,17 @@ def test_where_all_is_well_nothing_more_is_sent_or_looked_at():
     answered = ProbesSeen(seen={key: at for key, at in seen.seen.items() if key[0] != "pod2"})
     far = {"beyond": "far", "sized": size, "count": fails, "look_again": fails}
     assert proved(asked, POD1, End(node="far", address="192.0.2.9"), KNOWN, answered, **far).well
+
+
+def test_where_a_rule_is_known_to_drop_probes_neighbours_are_not_looked_at_again():
+    def look_again() -> Any:
+        raise AssertionError("there is no need")
+
+    asked = Asked(source="a", target="b", kind="icmp", numbers=NUMBERS)
+    seen = seen_up_to(5, ruled={"node1": [Ruling(family="netdev", table="x", chain="out", handle=4, count=3)]})
+    rest = {"beyond": "", "sized": None, "count": look_again, "look_again": look_again}
+    found = proved(asked, POD1, POD2, KNOWN, seen, **rest)
+    assert (found.well, found.ruling) == (False, seen.ruled["node1"][0])
 
 
 def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_looks():
