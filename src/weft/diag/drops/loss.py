@@ -56,7 +56,7 @@ class Loss(Value):
         return ": ".join(filter(None, (head, by, "; ".join(filter(None, (self.words, self.rule))))))
 
 
-OTHERS: Final = Loss(reason="other kinds", count=0)  # of what is told as a number alone
+OTHERS: Final = Loss(reason="other kinds", count=0)  # of which there is a number alone
 
 
 class Whose:
