@@ -41,7 +41,7 @@ class CoreDriver:
         self._called.set()
 
     async def run(self, core: Core) -> NoReturn:
-        """Raises what the core has raised, whoever called it."""
+        """Raises what the core has raised, in any call of it."""
         while self.fault is None:
             self._called.clear()
             left = core.due - self._now()
