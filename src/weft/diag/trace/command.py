@@ -21,12 +21,12 @@ from weft.diag.sight.routing import NO_ANSWER, is_own, link_of_pod, link_towards
 from weft.diag.sizes import SMALLEST
 from weft.diag.trace import inside
 from weft.diag.trace.hops import Direction, End, Way, Ways
-from weft.diag.trace.outcome import Sized
 from weft.diag.trace.predict import Entry, addressed, follow
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, patterns, questions, so_many
 from weft.diag.trace.sending import Filters, Growth, counters_there, send, told, watch
 from weft.diag.trace.sequence import Stage, diagram, lines
+from weft.diag.trace.sized import Sized
 from weft.kernel.netfilter import nftrace
 from weft.model.errors import ConfigError, Problem
 from weft.model.net import Ip, with_port

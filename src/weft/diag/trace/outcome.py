@@ -1,13 +1,13 @@
 """What became of the probes, beside what was predicted: where they were lost, in one sentence with a code. Pure."""
 
-from collections.abc import Iterator, Mapping
-from itertools import dropwhile, pairwise, takewhile
+from collections.abc import Mapping
 from typing import Final
 
 from weft.diag.trace import grown, onway, ruled
-from weft.diag.trace.hops import NAT_ON_LEAVING, Direction, Leg
+from weft.diag.trace.hops import NAT_ON_LEAVING, Leg
 from weft.diag.trace.onway import OnLinks
-from weft.diag.trace.probes import Sent, TooLarge
+from weft.diag.trace.points import WRAPPED_BY, Point, around, parted, passed, points, sides
+from weft.diag.trace.probes import Sent
 from weft.diag.trace.ruled import Ruling, Rulings
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
@@ -26,17 +26,8 @@ _REFUSALS: Final = {
     "Cannot assign requested address": "CHECK-001",
 }
 _PREDICTED: Final = ("ip", "ip6", "inet")  # of a node's tables
-_WRAPPED_BY: Final = "outer packet by"
-_ASKING: Final = 4  # links of a pod, of its port, of another port, and of the pod there
-_SENDING: Final = ("sent by", "out by", _WRAPPED_BY)
-_BEFORE_LINK: Final = ("neighbour", "fixed MAC", "outer packet")  # where something may be suspected of the next device
-_BEFORE_NODE: Final = ("route", "fixed MAC", "outer packet")  # and of what is behind the last one
+_BEFORE_NODE: Final = ("route", "fixed MAC", "outer packet")  # where the way behind a node may be suspected
 _SOURCES: Final = (NAT_ON_LEAVING, "SNAT")  # where a source is kept, or not translated as it should be
-_FILTERED: Final = "Something drops ICMP's 'fragmentation needed' (ICMPv6's 'packet too big'): let it pass"
-_NARROW: Final = (
-    "A link there is narrower than it says, or a firewall drops fragments: set its MTU right,"
-    " or a smaller MTU in the network configuration's Backend"
-)
 
 
 class Outcome(Value):
@@ -51,20 +42,7 @@ class Outcome(Value):
     leg: int
     problem: Problem | None = None
     ruling: Ruling | None = None
-    unseen: "Point | None" = None
-
-
-class Point(Value):
-    """A device on leg number `leg` that probes should pass, and how many did; `suspect` may have lost them."""
-
-    leg: int
-    node: str
-    place: str
-    what: str
-    device: str
-    direction: Direction
-    seen: int
-    suspect: Problem | None = None
+    unseen: Point | None = None
 
 
 class Answers(Value):
@@ -84,35 +62,6 @@ class Answers(Value):
     queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ruled: Rulings = field(default_factory=dict)
     on_links: OnLinks = field(default_factory=dict)
-
-
-class Sized(Value):
-    """What is known of packets of `size` bytes that must not be fragmented.
-
-    `largest` passes where these do not: 0 if not even small ones do, None if unknown. `told` is who names the sender
-    which MTU; `heard` is the place that heard it where the sender did not.
-    """
-
-    size: int
-    searched: bool = False
-    largest: int | None = None
-    told: TooLarge | None = None
-    heard: str = ""
-
-    def words(self, sender: str) -> str:
-        """Say it of packets that were lost; `sender` of an answer is who answers."""
-        said = f"nobody tells {sender} the MTU"
-        if self.told is not None:
-            by, mtu = self.told.by or "its own kernel", self.told.mtu
-            said = f"{by} tells {sender} MTU {mtu}"
-            if self.heard:
-                said = f"at {self.heard}, {by} was seen to tell MTU {mtu}, and {sender} does not hear it"
-        if not self.searched:
-            return said
-        sizes = "no size up to which all pass was found: chance, a rule, or a limit on answers may be why"
-        if self.largest is not None:
-            sizes = f"the largest that passes has {self.largest} bytes" if self.largest else "small ones are lost, too"
-        return f"{said}; {sizes}"
 
 
 def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -> Outcome:
@@ -148,8 +97,8 @@ def _compared(legs: list[Leg], answers: Answers, foretold: Problem | None, *, du
         )
         own_source = None if answers.renamed else _own_source(legs)
         said = said if own_source is None else f"{said}: {own_source.seen}"
-        return Outcome(verdict=said, well=True, leg=before.leg, unseen=_unseen(after))
-    problem = onway.shut(_passed(legs, before, after), answers.on_links) or _unasked(legs, before, after, answers)
+        return Outcome(verdict=said, well=True, leg=before.leg, unseen=after.unseen)
+    problem = onway.shut(passed(legs, before, after), answers.on_links) or _unasked(legs, before, after, answers)
     problem = problem or _suspect(legs, before, after)
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
@@ -159,13 +108,13 @@ def _compared(legs: list[Leg], answers: Answers, foretold: Problem | None, *, du
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
         problem = Problem("REACH-001", f"{before.node} to {beyond}", seen, hint=hint)
     problem = problem or _loss(before, after, answers.taken)
-    return Outcome(verdict=str(problem), well=False, leg=after.leg, problem=problem, unseen=_unseen(after))
+    return Outcome(verdict=str(problem), well=False, leg=after.leg, problem=problem, unseen=after.unseen)
 
 
 def _refused_here(legs: list[Leg], taken: Sent) -> Outcome:
     device = next((hop.device for hop in legs[0].way.hops if hop.device), "its link")
     problem = Problem("MTU-001", legs[0].place, f"{device} carries packets up to {taken.mtu} bytes")
-    return Outcome(verdict=str(problem), well=False, leg=0, problem=problem, unseen=next(_points(legs), None))
+    return Outcome(verdict=str(problem), well=False, leg=0, problem=problem, unseen=next(points(legs), None))
 
 
 def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
@@ -187,7 +136,7 @@ def _dropped(legs: list[Leg], answers: Answers, problem: Problem) -> Outcome:
         well=False,
         leg=parting[1].leg,
         problem=suspect,
-        unseen=_unseen(parting[1]),
+        unseen=parting[1].unseen,
     )
 
 
@@ -202,7 +151,7 @@ def _ruled(legs: list[Leg], answers: Answers, foretold: Problem | None) -> Outco
     parting, places, at, unseen = parted(legs, answers.sent), [last.place, last.node], len(legs) - 1, None
     if parting is not None:
         before, after = parting
-        places, lost, at, unseen = _around(before, after), _lost(before, after, answers), after.leg, _unseen(after)
+        places, lost, at, unseen = around(before, after), _lost(before, after, answers), after.leg, after.unseen
     found = ((place, ruled.decisive(answers.ruled.get(place, ()))) for place in places)
     place, ruling = next((each for each in found if each[1] is not None), ("", None))
     if ruling is None:
@@ -218,21 +167,8 @@ def _ruled(legs: list[Leg], answers: Answers, foretold: Problem | None) -> Outco
     return Outcome(verdict=f"{problem}{said}", well=False, leg=at, problem=problem, ruling=ruling, unseen=unseen)
 
 
-def _around(before: Point | None, after: Point) -> list[str]:
-    points = (point for point in (before, after) if point is not None)
-    return list(dict.fromkeys(each for point in points for each in (point.place, point.node)))
-
-
 def _lost(before: Point | None, after: Point, answers: Answers) -> int:
     return (answers.sent if before is None else before.seen) - after.seen
-
-
-def _passed(legs: list[Leg], before: Point | None, after: Point) -> list[tuple[str, str]]:
-    """The devices on the way through the place of a loss, which may be lost ahead of a device that answers no ARP."""
-    start = before if before is not None and before.node == after.node else after
-    ahead = dropwhile(lambda point: (point.leg, point.device) != (start.leg, start.device), _points(legs))
-    here = takewhile(lambda point: (point.node, point.direction) == (start.node, start.direction), ahead)
-    return [(point.place, point.device) for point in here]
 
 
 def _at_loss(legs: list[Leg], before: Point | None, after: Point, answers: Answers) -> Problem | None:
@@ -241,11 +177,11 @@ def _at_loss(legs: list[Leg], before: Point | None, after: Point, answers: Answe
     A link that sends none may wait for a MAC, and what is asked for that is taken at the next ones. Of what is lost
     between a place and itself, as a pod's answer, its links say nothing.
     """
-    sides = _sides(legs, before, after)
+    here = sides(legs, before, after)
     if (counted := _counted(before, after, answers)) is not None:
-        return onway.named(counted, sides, answers.on_links)
+        return onway.named(counted, here, answers.on_links)
     turned = before is not None and before.direction != after.direction
-    return None if turned else onway.asked(sides, answers.on_links)
+    return None if turned else onway.asked(here, answers.on_links)
 
 
 def _unasked(legs: list[Leg], before: Point | None, after: Point, answers: Answers) -> Problem | None:
@@ -253,17 +189,11 @@ def _unasked(legs: list[Leg], before: Point | None, after: Point, answers: Answe
 
     The kernel asks again by itself, so that it also grows without probes.
     """
-    for place, device in () if after.seen else _sides(legs, before, after):
+    for place, device in () if after.seen else sides(legs, before, after):
         own = {name: count for name, count in answers.queues.get(place, {}).items() if name.endswith(f".{device}")}
         if (found := grown.explained(place, own, 1)) is not None:
             return onway.named(found, [(place, device)], answers.on_links)
     return None
-
-
-def _sides(legs: list[Leg], before: Point | None, after: Point) -> list[tuple[str, str]]:
-    """The devices on both sides of a loss, and where nothing was sent, those that pass the question for a MAC."""
-    ahead = _passed(legs, None, after)[: _ASKING if after.what in _SENDING and not after.seen else 1]
-    return [*([(before.place, before.device)] if before is not None else []), *ahead]
 
 
 def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | None:
@@ -277,7 +207,7 @@ def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | N
 def _counted(before: Point | None, after: Point, answers: Answers) -> Problem | None:
     """What counters of the kernel say on both sides of a loss."""
     lost = _lost(before, after, answers)
-    found = (grown.explained(place, answers.grown.get(place, {}), lost) for place in _around(before, after))
+    found = (grown.explained(place, answers.grown.get(place, {}), lost) for place in around(before, after))
     return next((problem for problem in found if problem is not None), None)
 
 
@@ -287,28 +217,10 @@ def _own_source(legs: list[Leg]) -> Problem | None:
     return next((hop.suspect for hop in hops if hop.suspect is not None), None)
 
 
-def of_size(found: Outcome, sized: Sized, sender: str) -> Outcome:
-    """The code is that of the size where that is the cause."""
-    words = sized.words(sender)
-    if found.well or found.problem is None:
-        return found if found.well else replace(found, verdict=f"{found.verdict}; {words}")
-    problem = replace(found.problem, seen=f"{found.problem.seen}; {words}")
-    if sized.largest and problem.code != "MTU-001":
-        seen = f"{sized.size} bytes are too large: {problem.seen}"
-        problem = replace(problem, code="MTU-001", seen=seen, hint="" if sized.told else _NARROW)
-    elif problem.code == "MTU-001" and sized.told is None and not problem.hint:
-        problem = replace(problem, hint=_FILTERED)
-    return replace(found, problem=problem, verdict=found.verdict.replace(str(found.problem), str(problem)))
-
-
 def _between(before: Point | None, after: Point) -> Problem | None:
     if before is None or not before.seen or before.node == after.node or before.direction != after.direction:
         return None
     return _loss(before, after, Sent())
-
-
-def _unseen(point: Point) -> Point | None:
-    return None if point.seen else point
 
 
 def _refused(beyond: str) -> str:
@@ -316,44 +228,6 @@ def _refused(beyond: str) -> str:
     return (
         f"{beyond} refuses it: {nothing}, or a firewall says so" if beyond else f"it arrives, and is refused: {nothing}"
     )
-
-
-def parted(legs: list[Leg], sent: int) -> tuple[Point | None, Point] | None:
-    """Return the devices between which probes were lost first, None if all came to the end.
-
-    A device that saw none where a later one did has lost nothing: a cipher passes it.
-    """
-    points = list(_points(legs))
-    alive = sent
-    for number, (before, after) in enumerate(pairwise([None, *points])):
-        later = max(point.seen for point in points[number:])
-        if after is not None and later < alive:
-            return before, after
-        alive = later
-    return None
-
-
-def _points(legs: list[Leg]) -> Iterator[Point]:
-    for number, leg in enumerate(legs):
-        suspect = None
-        for hop in leg.way.hops:
-            suspect = hop.suspect or suspect if hop.what in _BEFORE_LINK else suspect
-            if hop.device:
-                yield Point(
-                    leg=number,
-                    node=leg.node,
-                    place=leg.place,
-                    what=hop.what,
-                    device=hop.device,
-                    direction=leg.direction,
-                    seen=leg.counted.get(hop.device, 0),
-                    suspect=suspect,
-                )
-                suspect = None
-
-
-def _did(point: Point) -> str:
-    return "sent" if point.what in _SENDING else "received"
 
 
 def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
@@ -365,10 +239,10 @@ def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
                 _REFUSALS.get(taken.refusal, _UNSEEN), after.place, f"{seen}: its kernel says {taken.refusal!r}"
             )
         return Problem(_UNSEEN, after.place, seen, hint=_UNREAD)
-    wrapped = after.what == _WRAPPED_BY
-    seen = f"{before.device} of {before.place} {'took' if wrapped else _did(before)} {before.seen},"
+    wrapped = after.what == WRAPPED_BY
+    seen = f"{before.device} of {before.place} {'took' if wrapped else before.did} {before.seen},"
     where = "" if after.place == before.place else f" of {after.place}"
-    seen = f"{seen} {after.device}{where} {_did(after)} {after.seen}"
+    seen = f"{seen} {after.device}{where} {after.did} {after.seen}"
     if before.direction != after.direction:
         seen = f"{before.place} received {before.seen} and answered {after.seen}"
         return Problem(_UNSEEN, before.place, seen, hint="See the program there, and rules of its own")

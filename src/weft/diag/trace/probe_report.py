@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from weft.diag.sizes import largest
 from weft.diag.trace.hops import End, Hop, Leg, Visit, counted, legs, unreached
-from weft.diag.trace.outcome import Answers, Sized, of_size, outcome
+from weft.diag.trace.outcome import Answers, outcome
 from weft.diag.trace.probes import Kind, ProbesSeen, TooLarge
 from weft.diag.trace.ruled import Ruling
 from weft.diag.trace.sequence import Stage, diagram, lines
+from weft.diag.trace.sized import Sized, of_size
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 

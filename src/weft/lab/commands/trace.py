@@ -13,10 +13,10 @@ import click
 
 from weft.diag.trace.command import EXPLAIN, SIZE, no_size
 from weft.diag.trace.hops import OUTSIDE, Addressed, End, Visit, Way, Ways
-from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
 from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
 from weft.diag.trace.sending import Filters, Growth, while_awaited
+from weft.diag.trace.sized import Sized
 from weft.lab import protocol
 from weft.lab.commands import terminal
 from weft.lab.commands.choose import ask, ask_for_socket, ends, find, lab_option, nodes_and_pods, within

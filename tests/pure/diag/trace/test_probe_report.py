@@ -8,7 +8,8 @@ import pytest
 from tests.pure.diag.trace.probing import FIRST, IN, KNOWN, NUMBERS, OUT, POD1, POD2, hops
 from weft.diag.trace.grown import by_probes, difference, queues_in, telling
 from weft.diag.trace.hops import LOOPBACK, End, Hop, Leg, Way, counted, legs
-from weft.diag.trace.outcome import Answers, Outcome, outcome, parted
+from weft.diag.trace.outcome import Answers, Outcome, outcome
+from weft.diag.trace.points import parted
 from weft.diag.trace.probe_report import (
     Asked,
     TraceReport,

@@ -7,7 +7,6 @@ import pytest
 
 from tests.pure.diag.trace.probing import IN, KNOWN, NUMBERS, POD1, POD2, hops, seen_up_to
 from weft.diag.trace.hops import End, Way
-from weft.diag.trace.outcome import Sized
 from weft.diag.trace.probe_report import (
     Asked,
     TraceReport,
@@ -19,6 +18,7 @@ from weft.diag.trace.probe_report import (
 from weft.diag.trace.probe_report import tried as put_together
 from weft.diag.trace.probes import Kind, ProbesSeen, Sent, TooLarge
 from weft.diag.trace.ruled import Ruling
+from weft.diag.trace.sized import Sized
 from weft.model.errors import Problem
 
 
