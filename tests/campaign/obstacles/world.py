@@ -25,8 +25,8 @@ from weft.diag.doctor.forms import DoctorReport, report
 from weft.diag.finding import ask
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.look import Places, look
-from weft.diag.trace.command import prove
 from weft.diag.trace.probe_report import TraceReport
+from weft.diag.trace.proving import prove
 from weft.model.net import Family
 from weft.wire.cnicache import Entry
 from weft.wire.cnichain import RuntimeConf

@@ -23,8 +23,8 @@ from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
 from weft.diag.sight.routing import address_on
-from weft.diag.trace.command import prove
 from weft.diag.trace.probes import patterns, so_many
+from weft.diag.trace.proving import prove
 from weft.diag.trace.ruled import ends_of_dropped
 from weft.diag.trace.sending import send
 from weft.kernel.netfilter import nftrace

@@ -11,7 +11,7 @@ from weft.diag.drops.loss import Loss, Whose, losses_of, told
 from weft.diag.owners import POLICY_TABLE
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.look import Places, look
-from weft.diag.trace.command import entry_of
+from weft.diag.trace.bothways import entry_of
 from weft.diag.trace.grown import difference
 from weft.diag.trace.predict import follow
 from weft.diag.trace.sending import counters_there
