@@ -23,6 +23,7 @@ from tests.pure.diag.rules.test_verdict import DROP, field, meta, rules
 from tests.pure.diag.trace.walking import IN, NODE, PEER, POD, code, packet, steps, way
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.node import PodEnd
+from weft.diag.trace.bothways import alone, both_ways, entry_of
 from weft.diag.trace.predict import Entry
 from weft.model.kernel.reported import AddressInfo, LinkInfo, NeighbourInfo, RouteInfo
 from weft.model.value import replace
@@ -300,3 +301,15 @@ def test_what_has_no_way_because_ipv6_of_a_link_is_off(entry: Entry, target: str
     assert code(found) == "V6-001"
     assert f"/{off}/disable_ipv6: IPv6 is off" in str(found.problem)
     assert code(way(entry, sight, of=of)) != "V6-001"
+
+
+@pytest.mark.parametrize(
+    "source, kind", [("192.168.0.1", "node"), ("10.244.1.2", "pod"), ("10.244.2.3", "remote"), ("192.0.2.7", "remote")]
+)
+def test_where_a_packet_enters(source: str, kind: str):
+    assert entry_of(WELL, packet(source)).kind == kind
+
+
+def test_both_ways_are_followed_alone():
+    ways = both_ways(WELL, packet())
+    assert alone(ways) == {"there": ways["there"][1], "back": ways["back"][1]}
