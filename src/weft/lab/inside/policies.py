@@ -14,7 +14,7 @@ from weft.lab.spec import Pod
 
 _FILE: Final = "lab.json"
 _LOOK_AGAIN: Final = 0.05  # seconds
-_PATIENCE: Final = 5.0  # seconds until a change is in effect, of which it takes half of one
+_PATIENCE: Final = 30.0  # seconds until a change is in effect: half of one, on a busy machine many
 _PATH: Final = filesystem.KUBE_FLANNEL / filesystem.POLICIES.name  # as nodes see it
 
 
