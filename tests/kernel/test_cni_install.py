@@ -19,7 +19,7 @@ from weft import cli
 from weft.cni import build, registry
 from weft.cni.install import conflist, executables
 from weft.cni.install.directories import Directories
-from weft.diag.sight.look import networks
+from weft.diag.sight.nodefiles import networks
 from weft.model.errors import ConfigError
 from weft.model.value import replace
 from weft.wire import cnilist

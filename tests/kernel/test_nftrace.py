@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from tests.support.netns import Netns
-from weft.diag.sight import look
+from weft.diag.sight import listings, look
 from weft.diag.trace.probes import ProbesSeen, patterns
 from weft.diag.trace.ruled import dropped
 from weft.diag.trace.sending import Filters, send, told
@@ -71,7 +71,7 @@ def test_a_kernel_that_knows_no_owner(netns: Netns, monkeypatch: pytest.MonkeyPa
 
 def test_rules_are_read_beside_tables_of_traces(netns: Netns, monkeypatch: pytest.MonkeyPatch):
     """Also where nft's listing breaks off at such a table, as that of 1.0.6 may; but not those of a table that does."""
-    said, broken = look.said, ["ruleset"]
+    said, broken = listings.said, ["ruleset"]
 
     def cut(command: Sequence[str]) -> str:
         listed = said(command)
@@ -80,7 +80,7 @@ def test_rules_are_read_beside_tables_of_traces(netns: Netns, monkeypatch: pytes
     netns.run(DROP)
     with netns.call(lambda: nftrace.listen(patterns("icmp", [7]))):
         assert ("ip", "x", "p") in netns.call(look.inside).rules.chains
-        monkeypatch.setattr(look, "said", cut)
+        monkeypatch.setattr(listings, "said", cut)
         found = netns.call(look.inside)
         assert [*found.rules.chains] == [("ip", "x", "p")], found.unseen
         broken[0] = "-j"

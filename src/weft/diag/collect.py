@@ -19,7 +19,8 @@ from weft.diag.bundle import archive, secrets
 from weft.diag.bundle.contents import FORM, Bundle, Manifest, files_of
 from weft.diag.check.proof import examined
 from weft.diag.options import place_options, places_of
-from weft.diag.sight.look import Places, said
+from weft.diag.sight.listings import said
+from weft.diag.sight.look import Places
 from weft.kernel import daemons
 from weft.kernel.namespaces import processes
 from weft.model.errors import Unavailable

@@ -17,7 +17,7 @@ from weft.diag.checks import CHECKS
 from weft.diag.doctor import forms
 from weft.diag.finding import Command, Diagnosis, Finding, ask
 from weft.diag.options import NAMES, place_options, places_of
-from weft.diag.sight.look import ENVIRON
+from weft.diag.sight.listings import ENVIRON
 from weft.diag.sight.node import Sight
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import counted, one_line

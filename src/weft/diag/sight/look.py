@@ -1,14 +1,11 @@
-"""Sees a node: the one place of diagnosis that reads the kernel, files and the daemon. Changes nothing."""
+"""Sees a node: puts together what is read of the kernel, files, programs and the daemon. Changes nothing."""
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TypeVar
 
-from weft.beside.programs import KilledError, run_here
 from weft.cni.attachment import podaddresses
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
@@ -16,9 +13,8 @@ from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
 from weft.cni.runtime.cache import Cache
 from weft.desired.tunnels.vxlan import VxlanLink
-from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
-from weft.diag.sight import attachments, host, peer_probes
+from weft.diag.sight import attachments, host, listings, nodefiles, peer_probes
 from weft.diag.sight.interfaces import InterfaceState, Tables, described
 from weft.diag.sight.node import (
     Attached,
@@ -32,7 +28,7 @@ from weft.diag.sight.node import (
     Vxlan,
     peers,
 )
-from weft.kernel import daemons, sysctl, tools
+from weft.kernel import daemons, sysctl
 from weft.kernel.namespaces import processes
 from weft.kernel.netfilter import conntrack
 from weft.kernel.netfilter.nfnetlink import NfSocket
@@ -41,14 +37,12 @@ from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.kernel.marks import BRIDGE_NETFILTER, ECHOES_IGNORED, FORWARDING, LOCAL_TABLE, MAIN_TABLE
-from weft.model.kernel.nftrace import TABLE as TRACES
 from weft.model.kernel.reported import LinkInfo
 from weft.model.net import Ip
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, fields_of, replace
 from weft.wire.cni import CniError
-from weft.wire.cnilist import NetworkList
-from weft.wire.subnetenv import PluginEnv, parse_for_cni
+from weft.wire.subnetenv import PluginEnv
 
 T = TypeVar("T")
 
@@ -66,11 +60,6 @@ _SETTINGS: Final = (
 )
 _OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
 _PROGRAMS: Final = frozenset(("weftd", "flanneld"))
-_NFT: Final = ("nft", "-j", "list")
-PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9/\\_.-]*", re.ASCII)  # a name that nft reads as one
-SAVES: Final = {"ip": "iptables-save", "ip6": "ip6tables-save"}
-ENVIRON: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-_SECONDS: Final = 10.0
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))
 
@@ -113,14 +102,14 @@ def look(places: Places) -> Sight:
         Readers(
             daemon=lambda: daemons.state(daemons.choose(wanted)) if wanted or daemons.living() else None,
             kernel=lambda rtnl, _: _kernel(rtnl),
-            rules=_rules,
-            networks=lambda: networks(places.conf_dir),
+            rules=listings.rules,
+            networks=lambda: nodefiles.networks(places.conf_dir),
             counters=lambda: _counters(places.proc),
             dead_ports=lambda: tuple(_dead_ports()),
             legacy_tables=lambda: _legacy(own),
-            subnet_env=lambda: _subnet_env(places.subnet_file),
+            subnet_env=lambda: nodefiles.subnet_env(places.subnet_file),
             plugins=lambda: frozenset(path.name for path in places.bin_dir.iterdir() if os.access(path, os.X_OK)),
-            reserved=lambda: tuple(_reserved(places.data_dir)),
+            reserved=lambda: tuple(nodefiles.reserved(places.data_dir)),
             attached=lambda: attachments.attached(Cache()),
             programs=lambda: frozenset(processes(places.proc).values()),
             managers=lambda links: _managers(places.run, links),
@@ -131,7 +120,9 @@ def look(places: Places) -> Sight:
 
 def inside() -> Sight:
     """See the network namespace that the thread is in, of a pod: nobody's daemon, and no network of its own."""
-    return assemble(Readers(daemon=lambda: None, kernel=lambda rtnl, _: _kernel(rtnl), rules=_rules, networks=tuple))
+    return assemble(
+        Readers(daemon=lambda: None, kernel=lambda rtnl, _: _kernel(rtnl), rules=listings.rules, networks=tuple)
+    )
 
 
 def assemble(readers: Readers) -> Sight:
@@ -264,18 +255,6 @@ def vxlan(link: LinkInfo) -> Vxlan | None:
     return Vxlan(name=link.name, vni=fields["vni"], port=fields["port"])
 
 
-def said(command: Sequence[str], *, seconds: float = _SECONDS, most: int = tools.MOST) -> str:
-    """What a program of the host prints. Raises `OSError` with its own words, or if it prints too much or hangs."""
-    try:
-        ran = run_here(command, environ=ENVIRON, seconds=seconds, most=most)
-    except KilledError as error:
-        raise OSError(error.errno, f"{' '.join(command)}: {error.strerror}") from None
-    if ran.status:
-        words = " ".join(ran.err.decode(errors="replace").split())
-        raise OSError(f"{' '.join(command)}: {words[:200] or f'exit {ran.status}'}")
-    return ran.out.decode(errors="replace")
-
-
 def _dead_ports() -> Iterator[DeadPort]:
     """Published ports, in any form, that lead to no pod: rules outlive a pod that was removed without DEL."""
     with Rtnl.open() as rtnl, closing(NfSocket.open()) as nf:
@@ -293,44 +272,6 @@ def _dead_ports() -> Iterator[DeadPort]:
         yield from (each for each in found if podaddresses.is_nobodys(rtnl, each.address, alive))
 
 
-def _listings() -> list[str]:
-    """What nft says of all tables. Raises `OSError`.
-
-    nft 1.0.6 garbles the flag of a table that has an owner, and what it prints may end there. Traces have such tables
-    for a second or two: then all others are listed one by one.
-    """
-    listed = said((*_NFT, "ruleset"))
-    if _is_whole(listed):
-        return [listed]
-    found = list[str]()
-    for line in said(("nft", "list", "tables")).splitlines():
-        _, family, name = line.split(maxsplit=2)
-        if not name.startswith(TRACES):
-            found.append(_of_table(family, name))
-    return found
-
-
-def _of_table(family: str, name: str) -> str:
-    """Names go into nft's own language, and those who made them may be anybody in the namespace."""
-    listed = said((*_NFT, "table", family, name)) if PLAIN.fullmatch(name) else ""
-    if not _is_whole(listed):
-        raise OSError(f"nft does not list table {family} {name!r} as a whole")
-    return listed
-
-
-def _is_whole(listed: str) -> bool:
-    return listed.rstrip().endswith("]}")
-
-
-def _rules() -> Ruleset:
-    saved = dict[str, str]()
-    for family, program in SAVES.items():
-        with suppress(OSError):
-            # What iptables says of its rules where it keeps them in nf_tables: nft has some by name alone.
-            saved[family] = said((program,)) if "nf_tables" in said((program, "--version")) else ""
-    return ruleset.parse(_listings(), saved)
-
-
 def _legacy(own: Path) -> tuple[str, ...]:
     """A kernel that has none has no such file."""
     found = set[str]()
@@ -340,49 +281,12 @@ def _legacy(own: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _subnet_env(file: Path) -> PluginEnv | None:
-    try:
-        return parse_for_cni(file.read_text(errors="replace"), str(file))
-    except FileNotFoundError:
-        return None
-
-
-def networks(directory: Path) -> tuple[Configured, ...]:
-    found = conf.load_all(directory)
-    return tuple(configured(path, network) for path, network in found if isinstance(network, NetworkList))
-
-
-def configured(path: Path, network: NetworkList) -> Configured:
-    bridges, hairpin, isolated = list[str](), False, False
-    for plugin in network.plugins:
-        # What flannel delegates to bridge need not be said (flannel.md §10.4).
-        own = plugin.obj.get("delegate", {}) if plugin.type == "flannel" else plugin.obj
-        if plugin.type in ("bridge", "flannel") and isinstance(own, dict) and own.get("type", "bridge") == "bridge":
-            bridges.append(str(own.get("bridge") or "cni0"))
-            hairpin = hairpin or own.get("hairpinMode") is True
-            isolated = isolated or own.get("portIsolation") is True
-    named = tuple(name for plugin in network.plugins for name in plugin.named)
-    return Configured(
-        file=str(path), name=network.name, plugins=named, bridges=tuple(bridges), hairpin=hairpin, isolated=isolated
-    )
-
-
 def _managers(run: Path | None, links: Iterable[LinkInfo]) -> dict[str, str]:
     if run is None:
         raise OSError(
             f"weft runs in a pod and cannot see the node's network managers: run '{_ON_THE_NODE} doctor' on the node"
         )
     return host.managers(run, links)
-
-
-def _reserved(directory: Path) -> Iterator[Reserved]:
-    with suppress(FileNotFoundError):
-        for network in sorted(path for path in directory.iterdir() if path.is_dir()):
-            given = {4: 0, 6: 0}
-            for file in network.iterdir():
-                with suppress(ValueError):  # host-local keeps its lock and what it gave last beside them
-                    given[ip_address(file.name.replace("_", ":")).version] += 1
-            yield Reserved(network=network.name, given_v4=given[4], given_v6=given[6])
 
 
 def _ways(sight: Sight) -> dict[str, int]:

@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import Final, Self
 
 from weft.diag.sight.host import counters
-from weft.diag.sight.look import PLAIN, said
+from weft.diag.sight.listings import PLAIN, said
 from weft.diag.sight.node import Hanging
 from weft.diag.sight.onlinks import queues
 from weft.diag.sight.pods import Pods
