@@ -47,7 +47,7 @@ NODE: Final = {
     "trace": Late(place="weft.diag.trace.command:trace", about="What a packet passes on this node, and where it ends."),
     "drops": Late(place="weft.diag.drops.command:drops", about="What this node drops of the pod network, and why."),
     "bundle": Late(
-        place="weft.diag.collect:bundle", about="All that a bug report of this node needs, without secrets."
+        place="weft.diag.collect:bundle", about="Collect what a bug report of this node needs, without secrets."
     ),
     "mesh": Late(place="weft.daemon.commands.mesh:mesh", about="The mesh of a weftd that has no store."),
     "policy": Late(
@@ -55,13 +55,13 @@ NODE: Final = {
     ),
     "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
     "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
-    "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's on a node."),
+    "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's plugins on a node."),
     "ipam": Late(place="weft.cni.commands.ipam:ipam", about="Who has which address on this node; freeing leaked ones."),
     "install-conf": Late(
-        place="weft.cni.commands.upstream:install_conf", about="Copy a network's configuration whole."
+        place="weft.cni.commands.upstream:install_conf", about="Copy a file so that it is there whole or not at all."
     ),
     "mk-docker-opts": Late(
-        place="weft.cni.commands.upstream:mk_docker_opts", about="Options for dockerd, of subnet.env."
+        place="weft.cni.commands.upstream:mk_docker_opts", about="Options for dockerd, made from subnet.env."
     ),
 }
 
@@ -81,7 +81,8 @@ COMMANDS: Final = NODE if ABSENT else {**LAB, **NODE}
 def weft() -> None:
     """A pod network for Kubernetes, and for anything else that speaks CNI.
 
-    The node daemon is `weftd`. `weft lab up`, of the wheel weft_lab, starts a three-node cluster network here.
+    The node daemon is `weftd`; most commands are about the node on which they run. To see a cluster network at work on
+    this machine alone, try `weft lab demo`, of the wheel weft_lab.
     """
 
 

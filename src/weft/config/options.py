@@ -126,7 +126,8 @@ class Options(Value):
         str,
         Flag(
             _MESH,
-            "file that holds the mesh's password (12 characters or more); in a second line the one before, still taken",
+            "file that holds the mesh's password (12 characters or more); a second line may hold the one before, "
+            "which is still accepted",
             "FILE",
             origin="weft",
         ),
@@ -135,8 +136,8 @@ class Options(Value):
         bool,
         Flag(
             _MESH,
-            "create the mesh's ring once all of --peer say that they know none (at once without --peer); "
-            "give it and the same list to each node",
+            "create the mesh's ring once every --peer has said that it knows none, or at once without --peer; "
+            "give each node this flag and the same list of peers",
             origin="weft",
         ),
     ]
@@ -144,7 +145,7 @@ class Options(Value):
         bool,
         Flag(
             _MESH,
-            "hand on packets between other nodes that do not reach each other; without it their ways go by others",
+            "relay packets between nodes that do not reach each other; with =false, other nodes have to",
             default="true",
             origin="weft",
         ),
@@ -311,7 +312,7 @@ class Options(Value):
         str,
         Flag(
             _KUBERNETES,
-            "network configuration, also of a mesh that is created; with etcd it is the key PREFIX/config",
+            "network configuration, also of a mesh that is created; with etcd, the key PREFIX/config holds it instead",
             "FILE",
             "/etc/kube-flannel/net-conf.json",
         ),

@@ -29,7 +29,7 @@ _OPTIONS: Final = (
         "--bin-dir",
         default=lambda: str(Directories.known(os.environ).bin_dir),
         show_default=f"install's, or {Directories().bin_dir}",
-        help="Where they find plugins.",
+        help="Where runtimes find plugins.",
     ),
 )
 NAMES: Final = ("instance", "subnet_file", "conf_dir", "bin_dir")

@@ -16,14 +16,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _LONGEST = 1000  # characters of a help line: click would cut at 45
 
 INSTANCE: Final = click.option(
-    "--instance", metavar="NAME", help="Of several daemons on this node, the one of this name."
+    "--instance", metavar="NAME", help="The daemon of this name, where several run on this node."
 )
 FROM: Final = click.option(
     "--from",
     "file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Answer of a bundle (`weft bundle`) instead of this node; for that you need not be root.",
+    help="Read a bundle (`weft bundle`) instead of this node; that needs no root.",
 )
 
 

@@ -47,7 +47,8 @@ class Checked(Value):
 def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
-    The commands ask the Kubernetes API, or files, and need no daemon; `denied` alone asks this node who was refused.
+    `explain` and `preview` ask the Kubernetes API, or read files as `check` does; none of the three needs a daemon.
+    `denied` asks this node, on which weftd enforces policies.
     """
 
 
@@ -70,7 +71,7 @@ def explain(
 
     A and B are pods (NAMESPACE/NAME, or NAME in namespace default), addresses, or `outside`, an address that no block
     names by itself; B may be a Service (its name, svc/NAME, or its address), of which each pod is judged. Without a
-    port, an echo request is asked about. Both ends are asked: what leaves A, and what enters B.
+    port, an echo request is judged. Policies of both ends count: what may leave A, and what may enter B.
 
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
@@ -82,17 +83,17 @@ def explain(
 @click.argument("files", nargs=-1, required=True, type=_PATH, metavar="FILE…")
 @output_option
 def check(files: Sequence[Path], output: str) -> int:
-    """Say what of policies cannot be enforced as written, and what is probably not meant.
+    """Name what in policies cannot be enforced as written, and what is probably a mistake.
 
     \b
       weft policy check new.yaml
       weft policy check policies/ pods.yaml
 
-    A policy of a namespace that is not there, one that selects no pod, two peers where one with both selectors may be
-    meant, a block with addresses of pods, a port's name that no pod has, what leaves without DNS. What needs pods or
-    namespaces is looked at if the files have any.
+    Probable mistakes are a policy of a namespace that is not there, one that selects no pod, two peers where one with
+    both selectors may be meant, a block with addresses of pods, a port's name that no pod has, and egress that leaves
+    out DNS. What needs pods or namespaces to be judged is left out if the files have none.
 
-    Exits 0 if nothing is to be said, else 1.
+    Exits 0 if it finds nothing, else 1.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     found = read_objects(texts(files))
     count = len(found.policies) + len(found.cluster)

@@ -38,13 +38,13 @@ class Report(Value):
 def drops(output: str, *, watch: bool, **where: Any) -> None:
     """Show what this node drops of the pod network: why, of which pod and peer, and by which rule.
 
-    Where the kernel has drop_monitor, it tells of each packet: its own reason, the function that dropped it, the
-    packet's addresses. Beside that stands what a look at the node foretells to drop such packets. Elsewhere, and in a
-    network namespace other than the machine's first, it shows by how much counters of the kernel, of rules and of
-    weft's policies have grown, which mostly do not say whose packets those were.
+    A kernel that has drop_monitor tells of each packet why it was dropped, by which function, and its addresses. Weft
+    adds which rule, policy or route it expects to drop such packets. Without drop_monitor, and in a network namespace
+    other than the machine's first, it shows which counters of the kernel, of rules and of weft's policies have grown;
+    most of them do not say whose packets those were.
 
-    Packets that are alike are one line each second, and of more than twenty kinds the others are one line with their
-    number. It changes nothing for good: the monitor ends with it, also by kill -9.
+    Each second, packets that are alike are one line; of more than twenty such lines, the rest is summed up in one. The
+    monitor ends with the command, even if that is killed (kill -9); the kernel's module stays loaded.
 
     \b
       weft drops

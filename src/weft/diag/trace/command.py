@@ -29,7 +29,7 @@ SIZE: Final = click.option(
     type=click.IntRange(SMALLEST, 65535),
     metavar="BYTES",
     callback=lambda _, __, given: given or 0,
-    help="A packet of this size, from the IP header on, that is not to be fragmented.",
+    help="Size of the packet, from its IP header on. It must not be fragmented.",
 )
 EXPLAIN: Final = click.option("--explain", is_flag=True, help="Say what each step is, in a sentence.")
 
@@ -56,14 +56,14 @@ def trace(
     file: Path | None,
     **where: Any,
 ) -> int:
-    """Say what a packet from SRC to DST passes on this node, step by step, and the answer to it; and where each ends.
+    """Say what a packet from SRC to DST, and its answer, pass on this node, step by step, and where each ends.
 
-    SRC and DST are addresses: of pods, nodes, or others. It is computed from one look at the node, as the kernel would
-    decide. With --probe, and a SRC of this node, three marked packets prove it: echo requests, or with a PORT what asks
-    for a connection, or datagrams. Where the packet goes on to another node, run it there, too: `weft lab trace` does
-    so. Of what leaves the pod network it says which rule masquerades it, and with --probe which source was seen at each
-    device. With --size it says where a packet is too large, and with --probe, by up to 66 more packets, how large the
-    largest is that passes.
+    SRC and DST are addresses: of pods, nodes, or others. The way is computed from one look at the node, as its kernel
+    would decide. With --probe, and a SRC of this node, three marked packets prove it: echo requests, or with a PORT
+    requests for a connection (TCP), or with --udp datagrams. Where the packet goes on to another node, run the command
+    there, too; in a lab, `weft lab trace` does so. Where the packet leaves the pod network, it says which rule
+    masquerades it, and with --probe which source was seen at each device. With --size it says where a packet is too
+    large, and with --probe finds the largest size that passes, by up to 66 more packets.
 
     \b
       weft trace 10.244.1.2 10.244.2.3

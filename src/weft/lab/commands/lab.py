@@ -57,4 +57,11 @@ def lab() -> None:
 
     Real daemons and real plugins on a real etcd, in namespaces that end with the lab. The machine's own network,
     rules and settings stay untouched.
-    """
+
+    \b
+      weft lab demo                       # a first look, ten seconds
+      weft lab up                         # three nodes with two pods each
+      weft lab ps
+      weft lab ping pod1-1 pod2-1
+      weft lab down
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is

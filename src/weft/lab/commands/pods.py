@@ -161,7 +161,7 @@ def expose(
     lab: str,
     output: str,
 ) -> None:
-    """Make a Service NAME: its address, and with --node-port a port of every node, lead to one of the PODs, by chance.
+    """Make a Service NAME: its address, and with --node-port a port of every node, lead to one of the PODs, at random.
 
     A POD that ends in * means all pods whose names begin so, those that are yet to come, too. Nodes and pods know the
     Service by its name.

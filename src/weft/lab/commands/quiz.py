@@ -69,7 +69,7 @@ class _Play(Value):
 @lab_and_output
 @click.pass_context
 def quiz(ctx: click.Context, lab: str, output: str) -> None:
-    """Find the fault: one of `weft lab break` is drawn by lot, on a node drawn by lot.
+    """Find the fault: `weft lab break` puts one on a node, both chosen at random.
 
     It says what a user would notice; you answer with the code of the problem and the node. Alone, it shows the
     symptoms again, and the score.

@@ -35,7 +35,7 @@ class _Exec(click.Command):
 @click.argument("where", metavar="NODE|POD|all", shell_complete=everywhere)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND …")
 def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
-    """Run a command in a node or a pod, or in all nodes; its exit status is ours.
+    """Run a command in a node or a pod, or in all nodes, and exit with its status.
 
     It sees the node's network, files and processes; with `ip netns exec` it would see the network alone. It runs in
     this directory, with this standard input, and with a terminal if there is one. Status 126 means that it cannot be

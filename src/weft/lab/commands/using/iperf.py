@@ -37,7 +37,7 @@ _CONTROL: Final = "cubic"
 @click.option("-6", "six", is_flag=True, help="By IPv6, of a lab with both.")
 @lab_and_output
 def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp: bool, six: bool) -> None:
-    """Measure how much gets from A to B, by one stream of iperf3, which has to be installed on this machine.
+    """Measure the throughput from A to B with one stream of iperf3, which has to be installed on this machine.
 
     \b
       weft lab iperf pod1-1 pod2-1
