@@ -114,7 +114,7 @@ class Disk:
         return self._recall(self._members, Recalled)
 
     def paths(self) -> tuple[PathFound, ...]:
-        """None likewise."""
+        """Empty where the file is lost or spoilt: they are found again."""
         return self._recall(self._paths, tuple[PathFound, ...]) or ()
 
     def remember(self, recalled: Recalled) -> None:
