@@ -17,7 +17,7 @@ _ENDS: Final[dict[Action, str]] = {"Accept": "allows it", "Deny": "denies it", "
 
 
 def asked_about(source: str, target: str) -> Question:
-    """`BadParameter` for what means nobody."""
+    """Raises `BadParameter` for text that names no pod, Service or address."""
     try:
         return question(source, target)
     except ValueError as error:
@@ -49,7 +49,7 @@ def _text(lines: Iterator[str]) -> str:
 
 
 def _of_service(found: ServiceVerdict) -> Iterator[str]:
-    """All pods, and of one of them why."""
+    """The verdict for each pod, and the reasons for one: a refused one if there is any."""
     yield f"Service {found.service} leads to:"
     yield from (_head(each) for each in found.verdicts)
     yield ""

@@ -56,7 +56,7 @@ class ClusterPolicies(Mirror[PolicyText]):
 
 
 async def served(client: Client) -> Collection[PolicyText] | None:
-    """As which they can be asked for; None without the kind. Raises `Unavailable`."""
+    """The collection of the newest version that the API serves; None without the kind. Raises `Unavailable`."""
     for version in _VERSIONS:
         with suppress(NotFoundError):
             body = await client.get(f"{_GROUP}/{version}")

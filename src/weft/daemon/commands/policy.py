@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from weft.daemon.commands.policyworld import given, texts, with_files
+from weft.daemon.commands.policyworld import read_world, texts, with_files
 from weft.desired.policy.advice import Advice, advice
 from weft.desired.policy.preview import preview, world_of
 from weft.model.errors import ConfigError, Problem
@@ -76,7 +76,7 @@ def explain(
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     asked = asked_about(source, target)
-    return show_verdict(asked, given(files, kubeconfig, os.environ, output, asked=asked, more=more), output)
+    return show_verdict(asked, read_world(files, kubeconfig, os.environ, output, asked=asked, more=more), output)
 
 
 @policy.command()
@@ -117,7 +117,7 @@ def preview_(put: Sequence[Path], files: Sequence[Path], kubeconfig: Path | None
       weft policy preview new.yaml
       weft policy preview new.yaml --from cluster.yaml
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    now = given(files, kubeconfig, os.environ, output)
+    now = read_world(files, kubeconfig, os.environ, output)
     show_preview(preview(now, with_files(now, put, output)), output)
 
 

@@ -1,4 +1,4 @@
-"""What `weft policy` judges by: files of objects, or a cluster, as its API tells it."""
+"""What `weft policy` judges by: objects in files, or those of a cluster, read from its API."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.cluster.kube.access import Access
 
 
-def given(
+def read_world(
     files: Sequence[Path],
     kubeconfig: Path | None,
     environ: Mapping[str, str],
@@ -27,9 +27,10 @@ def given(
     asked: Question | None = None,
     more: Sequence[Path] = (),
 ) -> World:
-    """What is in files, or of the API what is `asked` about, and `more` of the same names instead.
+    """The objects in `files`; without any, those of the API: all, or what the question `asked` needs.
 
-    Says what of it cannot be enforced as written.
+    Objects in the files `more` are added, or replace those of the same name. What cannot be enforced as written is said
+    on standard error.
     """
     if files and kubeconfig is not None:
         seen, expected = "--from and --kubeconfig", "one of them"
@@ -42,7 +43,7 @@ def given(
 
 
 def with_files(world: World, files: Sequence[Path], output: str) -> World:
-    """As if they were applied. A namespace that they only name is as it was."""
+    """The world once the files are applied. A namespace that they only name stays as it was."""
     over = read_objects(texts(files))
     _complain(over.problems, output)
     known = over.assumed.intersection(world.namespaces)
@@ -50,7 +51,7 @@ def with_files(world: World, files: Sequence[Path], output: str) -> World:
 
 
 def texts(paths: Sequence[Path]) -> dict[str, str]:
-    """What files hold, those in directories by their suffix. Raises `ConfigError`."""
+    """The files' contents by path; of a directory, those of its YAML and JSON files. Raises `ConfigError`."""
     files = [
         file
         for path in paths
@@ -68,15 +69,15 @@ def _complain(problems: Sequence[Problem], output: str) -> None:
 
 
 def _of_cluster(kubeconfig: Path | None, environ: Mapping[str, str], asked: Question | None, output: str) -> World:
-    from weft.cluster.kube.asked import Cluster
     from weft.cluster.kube.client import Client
+    from weft.cluster.kube.clusterreader import ClusterReader
 
     access = _access(kubeconfig, environ)
 
     async def ask() -> World:
         client = Client(access)
         try:
-            cluster = Cluster(client)
+            cluster = ClusterReader(client)
             world = await (cluster.everything() if asked is None else cluster.about(asked))
         finally:
             client.close()
@@ -87,7 +88,7 @@ def _of_cluster(kubeconfig: Path | None, environ: Mapping[str, str], asked: Ques
 
 
 def _access(kubeconfig: Path | None, environ: Mapping[str, str]) -> "Access":
-    """As kubectl finds it, but for what is merged of several files."""
+    """As kubectl finds it, except that several files in KUBECONFIG are not merged."""
     from weft.cluster.kube.kubeconfig import find
 
     around = Surroundings(

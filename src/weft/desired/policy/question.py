@@ -31,7 +31,7 @@ _SERVICE: Final = re.compile("(svc|service)/")
 
 
 class Name(Value, kw_only=False):
-    """Of a pod, or of a Service where no pod is called so."""
+    """The name of a pod, or of a Service if no pod has it."""
 
     namespace: str
     name: str
@@ -82,7 +82,7 @@ def _subject(text: str) -> Subject:
 
 
 def flows(asked: Question, world: World) -> tuple[Service | None, tuple[Asked, ...]]:
-    """What A sends B; where B is a Service, what it sends each of its pods."""
+    """The flow from A to B, or where B is a Service, from A to each of its pods."""
     source, service = _end(asked.source, world), _service(asked.target, world)
     if service is not None:
         return service, tuple(_to_service(source, service, asked, world))
@@ -131,7 +131,7 @@ def _number(port: ServicePort, pod: Pod) -> int:
 
 
 def _port(service: Service, asked: Question) -> ServicePort:
-    """The one that is asked about, or that there is."""
+    """The port that the question names; without one, the only port there is."""
     found = [each for each in service.ports if asked.port in (0, each.number) and asked.protocol in ("", each.protocol)]
     if len(found) != 1:
         ports = ", ".join(f"{each.number}/{each.protocol}" for each in service.ports) or "none"
@@ -140,7 +140,7 @@ def _port(service: Service, asked: Question) -> ServicePort:
 
 
 def _ends(source: Pod | Ip | None, target: Pod | Ip | None, world: World) -> tuple[End, End]:
-    """Outside, and a pod, have an address of the other's family."""
+    """Both ends with addresses of one family: that of the end which was given as an address."""
     if isinstance(source, Pod) and isinstance(target, Pod):
         return between(source, target)
     both = source, target
@@ -162,7 +162,7 @@ def _ends(source: Pod | Ip | None, target: Pod | Ip | None, world: World) -> tup
 
 
 def _anybody(world: World, version: int) -> Ip:
-    """An address of the internet that no block names, but such as have all addresses."""
+    """An address of the internet that no block of a policy contains, apart from blocks of all addresses."""
     named = [net for net in (*_blocks(world), *world.networks) if net.version == version and net.prefixlen]
     texts = (
         (f"{first}.0.0.1" for first in range(1, 224)) if version == 4 else (f"{x:x}::1" for x in range(0x2400, 0x3000))

@@ -21,9 +21,9 @@ class World(Value):
 
 
 class End(Value):
-    """Of a flow: a pod, or an address that no pod is known to have; a pod's address need not be known.
+    """One end of a flow: a pod, whose address need not be known, or an address that no pod is known to have.
 
-    One `outside` stands for all of the world outside.
+    With `outside`, the address stands for everybody outside the cluster.
     """
 
     pod: Pod | None = None
@@ -83,7 +83,7 @@ class Verdict(Value):
 
 
 class ServiceVerdict(Value):
-    """Of a Service, whose pods are judged each: it is `allowed` if all of them are."""
+    """The verdicts for each pod of a Service; it is `allowed` if all of them are."""
 
     service: str
     allowed: bool

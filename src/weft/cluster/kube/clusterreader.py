@@ -1,7 +1,7 @@
-"""What of a cluster policies are judged by, read once: all of it, or what a question about two ends needs.
+"""Reads from a cluster, once, what policies are judged by: everything, or only what a question about two ends needs.
 
-A question reads its pods, their namespaces and the policies of these; of an address, the pod or Service that has it.
-What may not be read is an error, never passed over: the answer would be wrong.
+A question needs its pods, their namespaces and the policies of these; of an address, the pod or Service that has it.
+What may not be read is an error, because an answer without it would be wrong.
 """
 
 from collections.abc import Iterable
@@ -31,8 +31,11 @@ _NETWORKING: Final = "/apis/networking.k8s.io/v1"
 _MANY: Final = 500  # a page, of which there may be hundreds
 
 
-class Cluster:
-    """`problems` are of what it has read and cannot be enforced as written. Its functions raise `Unavailable`."""
+class ClusterReader:
+    """`problems` are those of policies that it has read and that cannot be enforced as written.
+
+    Its methods raise `Unavailable`.
+    """
 
     def __init__(self, client: Client) -> None:
         self.problems: list[Problem] = []
@@ -46,7 +49,7 @@ class Cluster:
         return await self._world([*namespaces, *await self._policies(f"{_NETWORKING}/networkpolicies")])
 
     async def about(self, asked: Question) -> World:
-        """`ConfigError` where there is no such pod or Service."""
+        """Raises `ConfigError` where there is no such pod or Service."""
         for each in (asked.source, asked.target):
             if isinstance(each, Name):
                 await self._find(each)
@@ -81,7 +84,10 @@ class Cluster:
             raise ConfigError(error.problem) from None
 
     async def _find_at(self, ip: Ip, *, services: bool) -> None:
-        """Whose address it is. Of a pod with two, the API finds one alone, so that all may have to be read."""
+        """The pod or Service that has the address.
+
+        The API finds a pod by one of its two addresses only, so all pods may have to be read.
+        """
         path = f"{_API}/pods"
         found = await self._list(kubepolicy.PODS, path, fieldSelector=f"status.podIP={ip}")
         if not found and services:
@@ -102,7 +108,7 @@ class Cluster:
         self._pods.update((str(pod), pod) for pod in pods)
 
     async def _namespace(self, name: str) -> Namespace:
-        """By whichever right there is: people get their own alone, weftd lists them."""
+        """By the right that there is: users may `get` namespaces of theirs, weftd may `list` them."""
         path = f"{_API}/namespaces"
         try:
             return await self._get(kubepolicy.NAMESPACES, f"{path}/{name}")
