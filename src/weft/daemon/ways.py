@@ -38,7 +38,7 @@ Place = tuple[WayKind, Ip]
 
 
 class Use:
-    """All times are of one clock, in seconds."""
+    """Tells which paths carry packets of pods, apart from echoes. All times are of one clock, in seconds."""
 
     def __init__(self) -> None:
         self._echoed: dict[str, float] = {}  # by id, when the last echo of either side went by vxlan
@@ -47,7 +47,7 @@ class Use:
         self._used: dict[str, float] = {}  # by id, when a pod's packet was seen last
 
     def echoed(self, lease: Lease, kind: WayKind, now: float, *, sent: int = 0) -> None:
-        """One has gone by, for which this node has sent a packet of so many bytes."""
+        """An echo of either side has passed, for which this node has sent a packet of `sent` bytes."""
         if kind == "vxlan":
             self._echoed[lease.id] = now
         elif sent:
@@ -56,7 +56,7 @@ class Use:
     def look(
         self, leases: Iterable[Lease], used: Mapping[Ip, float], tunnels: Mapping[str, LivePeer], now: float
     ) -> set[str]:
-        """The ids of those whose paths are in use, by forwarding entries' ages and by WireGuard's counters."""
+        """The ids of leases whose paths are in use, by the ages of forwarding entries and by WireGuard's counters."""
         for lease in leases:
             echoed = self._echoed.get(lease.id, -inf) + _SAME
             if any(remote in used and now - used[remote] > echoed for remote in lease.remotes):

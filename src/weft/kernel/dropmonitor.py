@@ -61,7 +61,7 @@ _WATCHED: Final = 3  # the descriptor behind the standard streams
 
 
 class _Settings(Value):
-    """How the monitor tells: its mode, the bytes of a packet (0: all), and the packets that each processor keeps."""
+    """How the monitor reports: its mode, bytes of each packet (0: all), packets that each processor queues."""
 
     mode: int
     shown: int
@@ -90,13 +90,13 @@ class Alerts:
         self._sock.close()
 
     def take(self) -> Iterator[Drop]:
-        """What has come, up to some thousands."""
+        """The drops that have come, some thousands at most."""
         with suppress(BlockingIOError):
             for _ in range(_AT_ONCE):
                 yield from drops_in(self._sock.recv(_DATAGRAM), self._family)
 
     def unheard(self) -> int:
-        """How many have found no room here."""
+        """How many alerts the socket's buffer had no room for."""
         return int(_MEMINFO.unpack_from(self._sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[-1])
 
 
@@ -148,7 +148,7 @@ class Monitor:
         before = self._settings()
         if not self._do(_CONFIG, _said(_Settings(mode=_PACKETS, shown=_SHOWN, kept=before.kept))):
             if before.mode != _PACKETS:
-                raise OSError(errno.EBUSY, "another program has drop_monitor count packets, and not tell of them")
+                raise OSError(errno.EBUSY, "another program has drop_monitor count packets instead of reporting them")
             return
         reading, self._held = os.pipe()
         try:
@@ -162,11 +162,11 @@ class Monitor:
         self._do(_START)
 
     def take(self) -> Iterator[Drop]:
-        """What has come, up to some thousands."""
+        """The drops that have come, some thousands at most."""
         return self._alerts.take()
 
     def unheard(self) -> int:
-        """How many drops were not told: those that the kernel did not keep, ever, and those that this one did not."""
+        """How many drops are not reported: those that the kernel ever failed to queue, and those lost in our socket."""
         found = parse(self._asking.ask(self._message(_STATS_GET)), genetlink.HEADER.size).nest(_STATS)
         return (found.number(_STATS_DROPPED) or 0) + self._alerts.unheard()
 

@@ -56,7 +56,7 @@ class Removals:
         return self.heir(key) != key
 
     def heir(self, key: bytes) -> bytes:
-        """Whose everything is that was this peer's: its own, if nobody has removed it.
+        """The key of the peer that now has what was this peer's: its own key, if nobody has removed it.
 
         Where peers have removed each other, the heir of the last removal stays.
         """

@@ -79,7 +79,7 @@ class Removing:
         return True
 
     def begin_again(self) -> None:
-        """If this node was removed: also after a kill between the word of it and the new key."""
+        """Begin as a new node if this one was removed; also at a start, if it was killed before it had its new key."""
         state = self._state
         removal = state.known.removals.get(state.me)
         if removal is None or state.me not in state.known.removals or state.left:

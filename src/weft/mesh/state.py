@@ -155,9 +155,9 @@ class State:
                 self.send(link, Root(digest=self.known.digest.root))
 
     def recall(self, recalled: Recalled) -> None:
-        """Know what an earlier run knew in this ring; of what is ours the disk knows more.
+        """Take over what an earlier run knew of others in this ring; `Kept` knows better what is ours.
 
-        Without a ring we know at least whom to dial.
+        Without a ring, its members are at least peers to dial.
         """
         if self.ring is not None and recalled.ring != self.ring.id:
             return

@@ -1,6 +1,6 @@
-"""The disk has others' leases before the daemon hears of them: no later run takes for gone what this one has served.
+"""Writes others' leases to disk before the daemon hears of them, so that no later run takes a served peer for gone.
 
-Ways may be lost: they are told at once, and written late.
+Ways may be lost: the daemon hears of them at once, and they are written late.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Remembering:
         return recalled, await self._saving.paths()
 
     def begun(self, core: Core) -> None:
-        """What a core says at its start is of the disk."""
+        """The leases that a core has at its start come from the disk."""
         self._written = dict(core.leases)
 
     def take(self, effect: Leases | Agreed | Hop) -> None:
@@ -51,7 +51,7 @@ class Remembering:
             if not any(isinstance(each, Leases) and effect.key in each.gone for each in self._untold):
                 self._book.go(effect)
                 self._tell()
-                return  # it is no part of the lease that it had before
+                return  # no end of an earlier lease of that peer waits to be told first
         self._untold.append(effect)
         self._fed.set()
 

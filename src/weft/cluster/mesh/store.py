@@ -173,9 +173,9 @@ class MeshDirectory:
         )
 
     async def watch(self, take: Take, listing: MeshListing | None = None) -> NoReturn:  # noqa: ARG002 - it costs nothing
-        """Until the list is complete nothing that was there is gone.
+        """A list is complete once a neighbour has told all that it knows; before, no peer is taken for gone.
 
-        It is when a neighbour has told all that it knows. We know ourselves of all whom we have ever served.
+        To that our own memory adds every peer that this node has served.
         """
         peer, book = self._peer, self._peer.book
         listed, complete, lost = False, False, False
@@ -209,7 +209,7 @@ class MeshDirectory:
         return bool(self._peer.book.members) and unlinked is not None and unlinked > _LOST_SECONDS
 
     def continues(self, mark: Token, made: Mapping[str, int], listed: Listed) -> bool:
-        """Not without our own memory of others: a neighbour may never have heard of who is missing."""
+        """False if our own memory of others was lost: a neighbour may never have heard of a peer that is missing."""
         known = {lease.id for lease in listed.leases} | {entry.id for entry in listed.malformed}
         return mark == listed.mark and (self._peer.others.whole or made.keys() <= known)
 

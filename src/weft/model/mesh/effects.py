@@ -196,8 +196,8 @@ class Keep(Value):
 class Leases(Value):
     """Members other than us that hold a home block: those that are new or changed, and the keys of those without.
 
-    It is carried out only when `Core.recalled` is on disk: what was served once is gone in no later run before that
-    one has heard so.
+    It is carried out once `Core.recalled` is on disk: then a later run takes no peer that was served for gone before it
+    has heard so.
     """
 
     changed: tuple[Member, ...] = ()
@@ -205,7 +205,7 @@ class Leases(Value):
 
 
 class Agreed(Value):
-    """Whether the leases told before are all that a neighbour with blocks knows of; not with another ring at first."""
+    """Whether the leases told so far include all that a neighbour with blocks knows; False at first in another ring."""
 
     so: bool
 
