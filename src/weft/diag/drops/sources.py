@@ -22,6 +22,7 @@ from weft.model.errors import Problem
 from weft.model.kernel.nftset import Table
 
 _LOOK_AGAIN: Final = 10.0  # seconds: a look takes some tenths of one
+_REST: Final = 10  # times what a look takes, which with ten thousand rules is seconds
 _UNHEARD: Final = "more came at once than the kernel keeps and weft reads, of this node's packets of any kind"
 
 
@@ -39,11 +40,14 @@ class _Seen:
         self._look()
 
     def _look(self) -> None:
-        self.whose, self._at = Whose(look(self._places)), time.monotonic()
+        began = time.monotonic()
+        self.whose = Whose(look(self._places))
+        ended = time.monotonic()
+        self._again = ended + max(_LOOK_AGAIN, _REST * (ended - began))
         self._foretold = dict[Packet, Problem | None]()  # of kinds that were shown since: some hundreds
 
     def refresh(self) -> None:
-        if time.monotonic() - self._at > _LOOK_AGAIN:
+        if time.monotonic() > self._again:
             self._look()
 
     def problem(self, packet: Packet) -> Problem | None:
