@@ -1,28 +1,108 @@
-"""What `weft drops` says where the kernel has no monitor: which counters have grown, of rules and of the kernel."""
+"""`weft drops` on a node of reference plugins whose kernel has no drop_monitor: what counters of the kernel say.
 
+How the kernel's own monitor is read is tried in tests/vm.
+"""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.kernel.plainnode import WEFT, Node
 from tests.support.netns import Netns
 from weft.diag.drops.sources import Counted
 from weft.diag.sight.look import Places
 from weft.diag.trace.sending import send
 
-HERE, NUMBERS = ip_address("127.0.0.1"), [1, 3, 5]
-DROPS = (
-    "nft 'add table ip x; add chain ip x p { type filter hook input priority 0; };"
-    " add rule ip x p udp dport 7 counter drop'"
-)
+PING = "ping -q -c3 -i0.05 -W0.2"
+SECONDS = 60
+HERE = ip_address("127.0.0.1")
 
 
-def test_what_grows_is_told_once(netns: Netns, tmp_path: Path):
-    netns.run(DROPS)
+@pytest.fixture
+def node(netns: Netns, make_netns: Callable[[], Netns], tmp_path: Path) -> Node:
+    """The pods `web`, 10.9.0.2, and `db`, 10.9.0.3, are on one bridge, as ports p2 and p3."""
+    return Node(netns, [make_netns() for _ in range(2)], tmp_path)
+
+
+def running(node: Node, *options: str) -> "subprocess.Popen[str]":
+    files = ("--conf-dir", str(node.folder), "--subnet-file", str(node.folder / "none"))
+    pipe = subprocess.PIPE
+    return node.netns.popen([WEFT, "drops", *options, *files], stdout=pipe, stderr=pipe, text=True)
+
+
+def first(node: Node, process: "subprocess.Popen[str]", command: str) -> dict[str, Any]:
+    """The first loss that `weft drops -w -o json` tells, while packets are sent again and again."""
+    assert process.stdout is not None
+    node.pods[0].popen(["sh", "-c", f"while :; do {command}; done >/dev/null 2>&1"])
+    found: dict[str, Any] = json.loads(process.stdout.readline())
+    return found
+
+
+# What is done to the node, what web sends, and what is told of it.
+DROPS = {
+    "a rule": (
+        (
+            "nft add table ip x; nft 'add chain ip x c { type filter hook input priority 0; }';"
+            "nft 'add rule ip x c ip saddr 10.9.0.2 counter drop'"
+        ),
+        f"{PING} 10.9.0.1",
+        {"reason": "rule", "code": "FW-002", "rule": "rule 1 of ip x, in chain c"},
+    ),
+    "no route": ("true", f"{PING} 192.0.2.1", {"reason": "IpExt.InNoRoutes", "code": "ROUTE-003"}),
+    "a full queue": (
+        "tc qdisc replace dev p3 root tbf rate 8bit burst 20 limit 1",
+        f"{PING} 10.9.0.3",
+        {"reason": "Queue.tbf.p3", "code": "QDISC-001", "device": "p3", "pod": "10.9.0.3"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DROPS)
+def test_what_counters_say_is_told_as_it_happens(node: Node, kind: str):
+    command, send, expected = DROPS[kind]
+    node.netns.run(command)
+    process = running(node, "-w", "-o", "json")
+    found = first(node, process, send)
+    assert found | expected == found
+    assert found["count"] > 0
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert said.startswith("weft: this kernel, or this network namespace, has no drop_monitor; counters say what")
+    assert "Traceback" not in said
+
+
+def test_without_a_watch_it_looks_for_a_while_and_ends(node: Node):
+    process = running(node)
+    out, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (0, "nothing was dropped\n")
+    process = running(node, "-o", "json")
+    out, _ = process.communicate(timeout=SECONDS)
+    assert json.loads(out) == {"by": "counters", "seconds": 5, "losses": []}
+
+
+def test_it_ends_when_nobody_reads(node: Node):
+    process = running(node, "-w")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    process.communicate(timeout=SECONDS)
+    assert process.returncode != 0
+
+
+def test_what_has_grown_is_told_once(netns: Netns, tmp_path: Path):
+    netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
+    netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
     places = Places(subnet_file=tmp_path / "subnet.env", conf_dir=tmp_path, data_dir=tmp_path, run=tmp_path)
     counted = netns.call(lambda: Counted(places))
     for port in (7, 9):  # by the rule, and because nothing listens
-        netns.call(lambda port=port: send(HERE, HERE, kind="udp", port=port, numbers=NUMBERS))
-    found = {each.reason: each for each in netns.call(lambda: list(counted.losses()))}
-    rule = found["rule"]
-    assert (rule.count, rule.code, rule.rule) == (3, "FW-002", "rule 1 of ip x, in chain p")
-    assert (found["Udp.NoPorts"].count, found["Udp.NoPorts"].code) == (3, "VTEP-004")
+        netns.call(lambda port=port: send(HERE, HERE, kind="udp", port=port, numbers=[1, 3, 5]))
+    found = {each.reason: (each.count, each.code) for each in netns.call(lambda: list(counted.losses()))}
+    assert (found["rule"], found["Udp.NoPorts"]) == ((3, "FW-002"), (3, "VTEP-004"))
     assert netns.call(lambda: list(counted.losses())) == []
