@@ -20,6 +20,8 @@ class Deserted(Unavailable):
 
 
 class Call(Generic[A]):
+    """A request that is on its way. Its answer may come with notes and descriptors; `close` it."""
+
     def __init__(self, path: Path, request: Asked[A], *, descriptors: Sequence[int] = ()) -> None:
         """`OSError` if no supervisor listens."""
         self._socket = socket.socket(socket.AF_UNIX)

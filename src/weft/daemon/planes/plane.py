@@ -99,7 +99,7 @@ class Keeper:
         self._mark()
 
     def unseen(self, keys: Iterable[Key], by: Mapping[Key, str] | None = None) -> None:
-        """Have keys looked at that somebody changed, it is not known how.
+        """Have keys looked at that somebody has changed in an unknown way.
 
         `by` names who; keys of other planes are left out.
         """

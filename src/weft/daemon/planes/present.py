@@ -12,7 +12,10 @@ from weft.plan.diff import Put, Step
 
 
 class Present:
-    """An object that equals that of `wanted`, which may change, is not stored twice."""
+    """The objects that are known to be there.
+
+    Of one that equals the one in `wanted`, which may change, no second copy is stored.
+    """
 
     def __init__(self, wanted: Objects) -> None:
         self._wanted = wanted

@@ -1,4 +1,4 @@
-"""What is counted of repairs, and what the log and the history say of them: a code for each, of thousands a few."""
+"""Counts repairs, and words them for the log and the history: each with its code, and of thousands only a few."""
 
 import logging
 from collections import Counter, deque

@@ -45,9 +45,9 @@ _FIRST: Final = -350
 
 @cache
 def refusal(direction: Direction, mode: Mode) -> PolicyChain:
-    """Where a class ends. It remembers ten minutes what it refused: a daemon need not be there.
+    """The chain in which a class ends. It refuses packets, and remembers whose for ten minutes, also without a daemon.
 
-    What has no ports is remembered with port 0. What finds the set full is counted by the last rule.
+    Packets without ports are remembered with port 0. The last rule counts those that the full set cannot remember.
     """
     way = MAP[direction]
     end = f"counter {'accept' if mode == 'audit' else 'drop'}"

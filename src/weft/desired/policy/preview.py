@@ -54,7 +54,7 @@ def applied(world: World, things: Iterable[Thing]) -> World:
 
 
 def world_of(things: Iterable[Thing], like: World | None = None) -> World:
-    """What is not told is as in `like`."""
+    """A world of these things; all else (networks, services) is as in `like`."""
     found = tuple(things)
     base = like or World(namespaces={}, pods=(), policies=())
     return replace(
