@@ -38,27 +38,29 @@ class _End(Value):
     place: Name | None = None
     trail: tuple[Rule, ...] = ()
     may_accept: str = ""
-    may_drop: str = ""
+    may_drop: tuple[str, ...] = ()
 
 
 def judge(rules: Ruleset, hook: str, packet: Packet) -> Verdict:
     """Ask all filtering chains of a hook (`input`, `forward`, `output`)."""
     walk = _Walk(rules, replace(packet, kind=_KINDS.get(hook, "")))
-    doubt, trail = "", tuple[Rule, ...]()
+    doubts, trail = list[str](), tuple[Rule, ...]()
     for chain in rules.at(hook, packet.source.version):
         end = walk.through(chain, depth=0)
         trail = end.trail
         policy = "drop" if end.kind == "on" and chain.policy == "drop" else end.kind
-        by = end.by or f"the policy of {chain}"
+        by = end.by or _policy_of(chain)
+        doubts += end.may_drop
         if policy == "drop" and end.may_accept:
-            doubt = doubt or f"{by}, unless {end.may_accept} accepts it first"
+            doubts.append(f"{by}, unless {end.may_accept} accepts it first")
         elif policy == "drop":
-            before = doubt or end.may_drop
-            by = f"{by}, if not by {before}" if before else by
+            by = f"{by}, if not by {' or '.join(dict.fromkeys(doubts))}" if doubts else by
             return Verdict(passes=False, by=by, place=end.place or chain.place, trail=trail)
-        else:
-            doubt = doubt or end.may_drop
-    return Verdict(passes=None, by=doubt) if doubt else Verdict(passes=True, trail=trail)
+    return Verdict(passes=None, by=" or ".join(dict.fromkeys(doubts))) if doubts else Verdict(passes=True, trail=trail)
+
+
+def _policy_of(chain: Chain) -> str:
+    return f"the policy of {chain}"
 
 
 class _Walk:
@@ -75,33 +77,37 @@ class _Walk:
         return self._ends[key]
 
     def _through(self, chain: Chain, depth: int) -> _End:
-        may_accept = may_drop = may_leave = ""
+        may_accept = may_leave = ""
+        may_drop = list[str]()
         for rule in chain.rules:
             found = [matches(each, self._packet, self._rules, rule.place) for each in rule.statements]
             if False in found:
                 continue
             end = self._ended(rule, depth)
             leaves = self._verdict(rule)[0] in _LEAVES
-            may_accept, may_drop = may_accept or end.may_accept, may_drop or end.may_drop
+            may_accept = may_accept or end.may_accept
+            may_drop += end.may_drop
             if None in found:
                 may_accept = may_accept or (end.by if end.kind == "accept" else "")
-                may_drop = may_drop or (end.by if end.kind == "drop" else "")
+                may_drop += [end.by] if end.kind == "drop" else []
                 may_leave = may_leave or (str(rule) if leaves else "")
             elif end.kind != "on" or leaves:
-                # What may have left the chain before is not met by what ends it here.
-                if end.kind == "drop":
+                # What may have left the chain before is not met by what ends it here, but by the policy at a hook.
+                if may_leave and chain.hook and chain.policy == "drop":
+                    may_drop.append(_policy_of(chain))
+                elif may_leave and end.kind == "drop":
                     may_accept = may_accept or may_leave
-                elif end.kind == "accept":
-                    may_drop = may_drop or may_leave
-                return replace(end, may_accept=may_accept, may_drop=may_drop)
-        return _End(kind="on", may_accept=may_accept, may_drop=may_drop)
+                elif may_leave and end.kind == "accept" and not chain.hook:
+                    may_drop.append(may_leave)
+                return replace(end, may_accept=may_accept, may_drop=tuple(may_drop))
+        return _End(kind="on", may_accept=may_accept, may_drop=tuple(may_drop))
 
     def _ended(self, rule: Rule, depth: int) -> _End:
         kind, said = self._verdict(rule)
         if kind in _DROPS:
             return _End(kind="drop", by=str(rule), place=rule.place, trail=(rule,))
         if kind in ("accept", "queue"):
-            return _End(kind="accept", by=str(rule), trail=(rule,), may_drop=str(rule) if kind == "queue" else "")
+            return _End(kind="accept", by=str(rule), trail=(rule,), may_drop=(str(rule),) if kind == "queue" else ())
         if kind in ("jump", "goto") and depth < _DEEPEST:
             target = self._rules.chains.get((*rule.place[:2], said["target"]))
             if target is not None:

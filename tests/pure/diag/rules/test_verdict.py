@@ -204,7 +204,15 @@ def test_a_rule_that_may_leave_its_chain():
     assert verdict(leave, [DROP]) is None
     assert verdict(leave, [ACCEPT], policy="drop") is None
     assert verdict(leave) is True
-    assert verdict(leave, [DROP], policy="drop") is None
+    assert verdict(leave, [ACCEPT]) is True
+    dropped = judge(rules(leave, [DROP], policy="drop"), "forward", PACKET)
+    first = "rule of inet t f (handle 1)"
+    assert (dropped.passes, dropped.by) == (False, f"{first}, if not by the policy of chain f of inet t")
+    doubtful = judge(rules([meta("cpu", 0), DROP], [meta("cpu", 1), DROP], [DROP]), "forward", PACKET)
+    assert doubtful.by.endswith(", if not by rule of inet t f (handle 0) or rule of inet t f (handle 1)")
+    jump = {"jump": {"target": "SUB"}}
+    assert verdict([jump], SUB=[leave, [DROP]]) is None
+    assert verdict([jump], policy="drop", SUB=[leave, [ACCEPT]]) is None
     assert verdict([{"jump": {"target": "SUB"}}], SUB=[[{"return": None}], [DROP]]) is True
 
 
