@@ -10,7 +10,7 @@ import msgspec
 from weft.daemon.commands.peers import Row
 from weft.daemon.commands.policy import Checked
 from weft.desired.policy.preview import Preview
-from weft.desired.policy.refusals import Refused
+from weft.desired.policy.refusals import PodsHere, Refused
 from weft.desired.policy.verdict import ServiceVerdict, Verdict
 from weft.diag.check.report import CheckReport
 from weft.diag.doctor.explain import Section
@@ -78,6 +78,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft policy explain": (Verdict, ServiceVerdict),
     "weft policy check": Checked,
     "weft policy denied": Refused,
+    "weft policy list": PodsHere,
     "weft policy preview": Preview,
     "weft mesh status": MeshState,
     "weft mesh peers": list[MeshPeer],

@@ -306,6 +306,30 @@ def test_who_was_refused_is_told_by_names_also_without_a_daemon(cluster, tmp_pat
     assert (nothing.returncode, "POL-001 table inet weft-policy" in nothing.stderr) == (1, True)
 
 
+def test_a_nodes_pods_are_listed_with_their_policies_also_without_a_daemon(cluster, tmp_path, bin_dir, world):
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    node = runtime.node
+    (_, ip), _ = attach(runtime, "web"), attach(runtime, "a")
+
+    def listed(*pod: str) -> dict[str, Any]:
+        return json.loads(weft(node, "policy", "list", *pod, "-o", "json").stdout)
+
+    names = {each["pod"]: each["policies"] for each in listed()["pods"]}
+    assert names == {
+        "default/a": {"ingress": [], "egress": []},
+        "default/web": {"ingress": ["default/only-a"], "egress": []},
+    }
+    assert [(each["pod"], each["addresses"]) for each in listed("web")["pods"]] == [("default/web", [ip])]
+    none = weft(node, "policy", "list", "c")
+    assert (none.returncode, "POL-003 pod default/c" in none.stderr) == (1, True)
+    (world.folder / "world.json").write_text("kind: NetworkPolicy\napiVersion: networking.k8s.io/v1\nspec: []\n")
+    eventually(lambda: [each["code"] for each in listed()["problems"]] == ["POL-005"])
+    node.kill()
+    assert {each["pod"]: each["policies"] for each in listed()["pods"]} == names
+    node.netns.run("nft delete table inet weft-policy")
+    assert "POL-001 table inet weft-policy" in weft(node, "policy", "list").stderr
+
+
 def test_pings_that_were_refused_are_told_and_all_of_a_flow_are_one(cluster, tmp_path, bin_dir, world):
     """An echo has a checksum where TCP has the port: a flow for each packet would fill the set."""
     runtime = begin(cluster, tmp_path, bin_dir, *world.flags)

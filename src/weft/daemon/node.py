@@ -42,7 +42,7 @@ from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.net import Subnets
 from weft.model.node.history import History
-from weft.model.node.status import Status
+from weft.model.node.status import POLICIES, Status
 from weft.model.value import replace
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ class Node:
             clock=self._world.monotonic,
             history=self._status.history,
         )
-        self._status.parts["network policies"] = lambda: found.problem
-        self._status.losses["network policies"] = lambda: found.loss
+        self._status.parts[POLICIES] = lambda: found.problem
+        self._status.losses[POLICIES] = lambda: found.loss
         self._status.policies = lambda: found.as_of
         self._status.pods_at = found.pods_at
         return found

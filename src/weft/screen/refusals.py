@@ -1,9 +1,10 @@
-"""Who was refused by policies, for people: a table, or a line for each as it comes."""
+"""Who is restricted and who was refused by policies, for people: tables, or a line for each refusal as it comes."""
 
 from collections.abc import Iterator
 
-from weft.desired.policy.refusals import Refusal, Refused
+from weft.desired.policy.refusals import PodsHere, Refusal, Refused
 from weft.model.net import with_port
+from weft.model.policy import DIRECTIONS
 from weft.model.text import counted, shortly, table
 
 _HEADING = ("AGO", "DIRECTION", "FROM", "TO", "PACKETS", "BY")
@@ -17,6 +18,23 @@ def shown(seen: Refused) -> str:
         for each in seen.flows
     ]
     return (table(_HEADING, rows) if rows else "") + "".join(f"{line}\n" for line in _total(seen))
+
+
+def shown_here(seen: PodsHere) -> str:
+    """Each pod with the policies that restrict it, then what is not in effect."""
+    rows = [
+        (
+            each.pod or "no pod of Kubernetes",
+            " ".join(each.addresses),
+            *(" ".join(each.policies[way]) or "open" for way in DIRECTIONS),
+        )
+        for each in seen.pods
+    ]
+    lines = ["An audit: nothing is refused."] if seen.audit else []
+    lines += map(str, seen.problems)
+    return (table(("POD", "ADDRESSES", *map(str.upper, DIRECTIONS)), rows) if rows else "no pods\n") + "".join(
+        f"{line}\n" for line in lines
+    )
 
 
 def line(each: Refusal, *, audit: bool = False) -> str:

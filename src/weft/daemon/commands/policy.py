@@ -10,12 +10,12 @@ import click
 from weft.daemon.commands.policyworld import read_world, texts, with_files
 from weft.desired.policy.advice import Advice, advice
 from weft.desired.policy.preview import preview, world_of
-from weft.model.errors import ConfigError, Problem
+from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
-from weft.model.value import Value
+from weft.model.value import Value, replace
 from weft.screen.documents import DOCUMENTS, output_option, piece, show_report
 from weft.screen.groups import Group, need_root
-from weft.screen.refusals import line, shown
+from weft.screen.refusals import line, shown, shown_here
 from weft.screen.say import say
 from weft.screen.verdicts import asked_about, show_preview, show_verdict
 from weft.wire.policyobjects import read_objects
@@ -48,7 +48,7 @@ def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
     `explain` and `preview` ask the Kubernetes API, or read files as `check` does; none of the three needs a daemon.
-    `denied` asks this node, on which weftd enforces policies.
+    `list` and `denied` ask this node, on which weftd enforces policies.
     """
 
 
@@ -121,6 +121,38 @@ def preview_(put: Sequence[Path], files: Sequence[Path], kubeconfig: Path | None
     show_preview(preview(now, with_files(now, put, output)), output)
 
 
+@policy.command(name="list")
+@click.argument("pod", required=False, default="")
+@output_option
+def list_(pod: str, output: str) -> None:
+    """List this node's pods, and the policies that restrict what enters each and what leaves it; with POD, of that one.
+
+    \b
+      weft policy list
+      weft policy list shop/web
+
+    It is what the kernel has, so this needs no weftd; one that runs says what is not in effect, and why. POD is
+    NAMESPACE/NAME, or NAME in namespace default.
+
+    Exits 1 where nothing is enforced, and for a pod that the kernel does not have.
+    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.daemon.commands.enforced import here
+
+    need_root("weft policy list")
+    seen = here()
+    if pod:
+        wanted = pod if "/" in pod else f"default/{pod}"
+        seen = replace(seen, pods=tuple(each for each in seen.pods if each.pod == wanted))
+        if not seen.pods:
+            hint = (
+                "It runs on another node, or in the node's own network; if it is here, all of its packets are refused"
+            )
+            raise Unavailable(
+                Problem("POL-003", f"pod {wanted}", "this node's tables do not have it", hint=hint), *seen.problems
+            )
+    show_report(output, seen, shown_here(seen))
+
+
 @policy.command()
 @click.option("-w", "--watch", is_flag=True, help="Then print each flow whose packets are refused, until Ctrl-C.")
 @output_option
@@ -136,7 +168,7 @@ def denied(watch: bool, output: str) -> int:  # noqa: FBT001 - click's way
 
     Exits 1 where nothing is enforced.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.daemon.commands.denied import following, look
+    from weft.daemon.commands.enforced import following, look
 
     need_root("weft policy denied")
     seen = look()

@@ -1,4 +1,4 @@
-"""Who was refused, as the kernel remembers it: by pods' names, with the policies that restrict the pod.
+"""Pods and who was refused, as the kernel has them: by pods' names, with the policies that restrict the pod.
 
 It needs no daemon: a pod's element has its name, and the chain of its class names the policies.
 """
@@ -9,9 +9,10 @@ from typing import Final
 
 from weft.desired.policy.frame import REMEMBERED
 from weft.desired.policy.names import MAP, PROTOCOL_NAMES
+from weft.model.errors import Problem
 from weft.model.kernel.nftset import Element, RuleSeen
 from weft.model.kernel.policytable import unnamed
-from weft.model.net import Ip
+from weft.model.net import Ip, number_of
 from weft.model.policy import DIRECTIONS, Direction
 from weft.model.value import Value
 
@@ -57,6 +58,48 @@ class Refused(Value):
     audit: bool = False
 
 
+class PodHere(Value):
+    """A pod of this node; `pod` is empty for what was attached without a name. `policies` restrict it, by direction."""
+
+    pod: str
+    addresses: tuple[str, ...]
+    policies: dict[Direction, tuple[str, ...]]
+
+
+class PodsHere(Value):
+    """This node's pods by their names; in an audit nothing is refused. `problems` say what is not in effect.
+
+    A pod that is attached and not known is not in the tables: all of its packets are refused.
+    """
+
+    pods: tuple[PodHere, ...]
+    audit: bool
+    problems: tuple[Problem, ...]
+
+
+def here(held: Held, problems: Iterable[Problem] = ()) -> PodsHere:
+    known, found = _Names(held, {}), dict[tuple[str, str], set[Ip]]()
+    for each in held.pods:
+        ip = ip_address(each.key)
+        pod = known.pod(ip)
+        found.setdefault((pod, each.comment if pod else str(ip)), set()).add(ip)
+    pods = (
+        PodHere(
+            pod=pod,
+            addresses=tuple(map(str, sorted(ips, key=number_of))),
+            policies={
+                way: tuple(sorted({of for ip in ips for of in known.policies(MAP[way], ip)})) for way in DIRECTIONS
+            },
+        )
+        for (pod, _), ips in sorted(found.items())
+    )
+    return PodsHere(pods=tuple(pods), audit=_is_audit(held), problems=tuple(problems))
+
+
+def _is_audit(held: Held) -> bool:
+    return any(rule.leads == "accept" for rule in held.rules if unnamed(rule.chain) in REFUSING)
+
+
 def addresses(held: Held) -> frozenset[str]:
     """Those of which names are wanted."""
     return frozenset(str(ip) for each in held.refused for ip in _ends(each))
@@ -71,7 +114,7 @@ def refused(held: Held, names: Mapping[str, str]) -> Refused:
         for direction in DIRECTIONS
     }
     flows = sorted((_flow(each, known) for each in held.refused), key=lambda each: (each.seconds, -each.packets))
-    return Refused(flows=tuple(flows), packets=packets, audit=any(rule.leads == "accept" for rule in ends))
+    return Refused(flows=tuple(flows), packets=packets, audit=_is_audit(held))
 
 
 class _Names:

@@ -1,10 +1,14 @@
 """What the daemon knows about itself, for health, the log, metrics and the CNI plugins."""
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from weft.model.errors import Problem
 from weft.model.node.history import History
 from weft.model.value import Value, field
+
+# The part that enforces policies, and what pods have lost by it.
+POLICIES: Final = "network policies"
 
 
 class Status(Value, frozen=False):

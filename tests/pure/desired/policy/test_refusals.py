@@ -5,12 +5,13 @@ from ipaddress import ip_address
 from tests.pure.desired.policy.test_connections import DENY, FAR, FAR6
 from tests.pure.desired.policy.test_decide import ATTACHED, IP, POD, SHOP, SHUT, decider
 from weft.desired.policy.frame import refusal
-from weft.desired.policy.refusals import Held, addresses, grown, refused
+from weft.desired.policy.refusals import Held, addresses, grown, here, refused
+from weft.model.errors import Problem
 from weft.model.kernel.nftset import Element, RuleSeen, field
 from weft.model.kernel.policytable import INET, PolicyChain, PolicyElement
 from weft.model.policy import ClusterPolicy, PodPeer, Policy, Rule, Selector
 from weft.model.value import replace
-from weft.screen.refusals import line, shown
+from weft.screen.refusals import line, shown, shown_here
 
 ALLOWS = Policy(namespace="shop", name="allows", pods=Selector(), ingress=(Rule(),))
 LAST = ClusterPolicy(
@@ -98,6 +99,31 @@ def test_what_has_no_ports_has_its_protocols_name_alone():
     assert (echo.protocol, echo.port, other.protocol) == ("icmp", 0, "icmpv6")
     assert "→ shop/web icmp (10.244.1.2), 1 packet, by shop/shut" in line(echo)
     assert f"→ {FAR6} icmpv6, 1 packet" in line(other)
+
+
+def test_the_pods_of_a_node_and_the_policies_that_restrict_them():
+    both = replace(ATTACHED, ips=(IP, FAR6))
+    [pod] = here(held(SHOP, POD, SHUT, ALLOWS, LAST, attached=both)).pods
+    assert (pod.pod, pod.addresses) == ("shop/web", (str(IP), str(FAR6)))
+    assert pod.policies == {"ingress": ("shop/allows", "shop/shut"), "egress": ()}
+    assert here(held(SHOP, POD, LAST)).pods[0].policies["ingress"] == ("last",)
+
+
+def test_what_is_attached_without_a_name_is_listed_and_an_unknown_pod_is_not():
+    [nameless] = here(held(attached=replace(ATTACHED, pod="", uid=""))).pods
+    assert (nameless.pod, nameless.addresses, nameless.policies["egress"]) == ("", (str(IP),), ())
+    unknown = Problem("POL-003", "policies", "no Pod is read for what runs here as shop/web")
+    seen = here(held(), [unknown])
+    assert seen.pods == ()
+    assert shown_here(seen) == f"no pods\n{unknown}\n"
+
+
+def test_how_people_read_a_nodes_pods():
+    heading, pod, audit = shown_here(here(held(SHOP, POD, SHUT, mode="audit"))).splitlines()
+    assert heading.split() == ["POD", "ADDRESSES", "INGRESS", "EGRESS"]
+    assert pod.split() == ["shop/web", str(IP), "shop/shut", "open"]
+    assert audit == "An audit: nothing is refused."
+    assert "no pod of Kubernetes  10.244.1.2" in shown_here(here(held(attached=replace(ATTACHED, pod="", uid=""))))
 
 
 def test_what_people_read():

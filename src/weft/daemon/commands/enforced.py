@@ -1,4 +1,7 @@
-"""What `weft policy denied` looks at: the kernel's tables, and a daemon, if one runs, for names of pods elsewhere."""
+"""What `weft policy denied` and `weft policy list` look at: the kernel's tables, and a daemon, if one runs.
+
+It knows the names of pods elsewhere, and why policies are not in effect.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -6,12 +9,13 @@ from itertools import islice
 from typing import Final
 
 from weft.desired.policy import refusals
-from weft.desired.policy.refusals import Refusal, Refused
+from weft.desired.policy.refusals import Held, PodsHere, Refusal, Refused
 from weft.kernel import daemons
 from weft.kernel.netfilter import refused
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.policytable import INET
+from weft.model.node.status import POLICIES
 from weft.screen.documents import watched
 
 _LOOK_SECONDS: Final = 1.0
@@ -19,6 +23,24 @@ _LOOK_SECONDS: Final = 1.0
 
 def look() -> Refused:
     """Raises `Unavailable` where no table is."""
+    held = _held()
+    names = dict[str, str]()
+    for name in daemons.living():
+        with suppress(Unavailable):  # one that enforces none, or that stops
+            names |= daemons.pods_at(name, refusals.addresses(held))
+    return refusals.refused(held, names)
+
+
+def here() -> PodsHere:
+    """Raises `Unavailable` where no table is."""
+    held, problems = _held(), list[Problem]()
+    for name in daemons.living():
+        with suppress(Unavailable, KeyError):  # one that stops, or with which all is well
+            problems.append(daemons.health(name).troubles[POLICIES])
+    return refusals.here(held, problems)
+
+
+def _held() -> Held:
     try:
         with closing(NfSocket.open()) as nf:
             held = refused.look(nf)
@@ -28,11 +50,7 @@ def look() -> Refused:
         hint = "Start weftd with --network-policy=enforce, or audit"
         seen = "is not there: weft enforces no policies here"
         raise Unavailable(Problem("POL-001", f"table {INET}", seen, hint=hint))
-    names = dict[str, str]()
-    for name in daemons.living():
-        with suppress(Unavailable):  # one that enforces none, or that stops
-            names |= daemons.pods_at(name, refusals.addresses(held))
-    return refusals.refused(held, names)
+    return held
 
 
 def following(seen: Refused) -> Iterator[tuple[Refusal, bool]]:
