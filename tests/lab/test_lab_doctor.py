@@ -19,7 +19,7 @@ UNCOUNTED = {"subnet-file-gone"}
 FOUGHT = {"address-lost", "mac-changed", "device-gone", "masquerade-lost"}
 ONE_MOMENT = 5.5  # seconds, after which a repair counts as another
 RULES = Path(__file__).parents[1] / "pure/diag/data"  # as these programs write them, and let pods through
-HERE = [fault for fault in FAULTS if fault.backends != ("mesh",)]
+HERE = [fault for fault in FAULTS if fault.backends != ("mesh",) and not fault.policies]
 LASTING = [fault for fault in HERE if not fault.repaired and (fault.mends or fault.kills)]
 FOR_GOOD = [fault for fault in HERE if not (fault.repaired or fault.mends or fault.kills)]
 REPAIRED = [fault for fault in HERE if fault.repaired]

@@ -16,7 +16,7 @@ class Fault(Value):
     """`repaired`: a running daemon undoes it at once. `kills`: it ends the daemon, which the lab starts again.
 
     `restarts`: both scripts end the daemon, and the lab starts it after them. `elsewhere`: other nodes notice it.
-    `backends` are those that have what it breaks; all if empty.
+    `policies`: nodes have to enforce some. `backends` are those that have what it breaks; all if empty.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Fault(Value):
     kills: bool = False
     restarts: bool = False
     elsewhere: bool = False
+    policies: bool = False
     backends: tuple[str, ...] = ()
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from weft.lab.fault import Fault, chain, ingress, note, noted
 from weft.lab.meshfaults import MESH
+from weft.lab.policyfaults import POLICED
 
 VXLAN: Final = ("vxlan",)
 
@@ -371,4 +372,4 @@ NODES: Final = (
     ),
 )
 
-FAULTS: Final[tuple[Fault, ...]] = (*_PACKETS, *BETWEEN, *PODS, *NODES, *MESH)
+FAULTS: Final[tuple[Fault, ...]] = (*_PACKETS, *BETWEEN, *PODS, *NODES, *MESH, *POLICED)

@@ -88,6 +88,11 @@ _FAMILIES: Final = {
         where="Not all packets of a pair are lost. What do those that are lost have in common?",
         look="'ping -M do -s SIZE ADDRESS' from a pod: from which SIZE on is there no answer, and to which node?",
     ),
+    "POL": Area(
+        where="Nothing is wrong with the ways. What may pass them is judged by other words than you would think.",
+        look="'weft lab policy denied' says who was refused, and by which policies; 'weft policy list' on each node"
+        " says which pods it knows, and what of policies it cannot enforce.",
+    ),
     "REACH": Area(
         where="Each node is well as far as it knows. Ask what becomes of a packet between two nodes.",
         look="'weft lab capture --proto udp', while pods ping: what leaves one node, and is not answered by the other? "
@@ -117,6 +122,11 @@ _CODES: Final = {
         where="It is about packets that never leave a bridge.",
         look="'sysctl net.bridge' on each node.",
         complaint="a Service answers pods of other nodes, and not those beside its own server, on one node",
+    ),
+    "POL-004": Area(
+        where="Whom else does a packet have to ask on this node?",
+        look="'nft list tables' on each node: which of them is not weft's, and what is its name like?",
+        complaint="somebody has tried another program on a node, and asks whether all that he installed is gone",
     ),
     "NEIGH-002": Area(
         where="The route is right, and so is the link. Whom does the packet go to on it?",

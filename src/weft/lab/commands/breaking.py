@@ -119,6 +119,9 @@ def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:
     if fault.backends and report.backend not in fault.backends:
         expected = f"back end {' or '.join(fault.backends)}"
         raise ConfigError(_problem(fault.name, f"a lab of back end {report.backend}", expected))
+    if fault.policies and report.policies is None:
+        expected = "one of 'weft lab up --policy FILE'"
+        raise ConfigError(_problem(fault.name, "a lab whose nodes enforce no policies of its own", expected))
     if len(report.nodes) == 1:
         raise ConfigError(_problem(fault.name, "a lab of one node", "two nodes at least"))
     far = _other(report, name)
