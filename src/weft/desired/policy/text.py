@@ -70,13 +70,13 @@ def restricted(
 ) -> Rendered:
     """The class of pods that NetworkPolicies select: these decide finally. Nobody can keep a pod from itself.
 
-    `parts` are by the policies' names: those without rules have no chain by which one could tell who refuses.
+    `parts` are by the policies' names. Those without rules have no chain by which one could tell who refuses, so a rule
+    at the end names each: no packet gets beyond the first of these, and one comment has no room for all.
     """
     itself = (f"{ip} saddr . {ip} daddr @self{family} accept" for family, ip in NFT_WORD.items())
     jumps = (f"jump {each.chain.name}" for each in parts.values() if each.chain.rules)
-    silent = " ".join(name for name, each in parts.items() if not each.chain.rules)[:_COMMENT]
-    last = f'goto {refused} comment "{silent}"' if silent else f"goto {refused}"
-    text = (*_first(tier), *itself, *jumps, last)
+    ends = [f'goto {refused} comment "{_cut(name)}"' for name, each in parts.items() if not each.chain.rules]
+    text = (*_first(tier), *itself, *jumps, *(ends or [f"goto {refused}"]))
     return Rendered(chain=named(MAP[direction], text), peers=frozenset(), ports=frozenset())
 
 
@@ -92,6 +92,10 @@ def unrestricted(
     lines = (line for policy in baseline for line in _text(policy, direction, settings, ends))
     text = (*_first(tier), *lines, "accept")
     return Rendered(chain=named(MAP[direction], text), **_used(baseline, direction))
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _COMMENT else f"{name[: _COMMENT - 1]}…"
 
 
 def _first(tier: Rendered | None) -> tuple[str, ...]:

@@ -109,6 +109,13 @@ def test_the_pods_of_a_node_and_the_policies_that_restrict_them():
     assert here(held(SHOP, POD, LAST)).pods[0].policies["ingress"] == ("last",)
 
 
+def test_all_policies_without_rules_are_named_however_many_and_the_cut_name_of_one_says_that_it_is_cut():
+    names = [f"shut-{number:02}-{'x' * 30}" for number in range(12)]
+    shut = [replace(SHUT, name=name) for name in (*names, "y" * 200)]
+    [pod] = here(held(SHOP, POD, *shut)).pods
+    assert pod.policies["ingress"] == (*(f"shop/{name}" for name in names), f"shop/{'y' * 114}…")
+
+
 def test_what_is_attached_without_a_name_is_listed_and_an_unknown_pod_is_not():
     [nameless] = here(held(attached=replace(ATTACHED, pod="", uid=""))).pods
     assert (nameless.pod, nameless.addresses, nameless.policies["egress"]) == ("", (str(IP),), ())
