@@ -306,6 +306,16 @@ def test_who_was_refused_is_told_by_names_also_without_a_daemon(cluster, tmp_pat
     assert (nothing.returncode, "POL-001 table inet weft-policy" in nothing.stderr) == (1, True)
 
 
+def test_a_bridge_that_another_program_has_pass_no_policies_is_put_right_at_once(cluster, tmp_path, bin_dir, world):
+    """No notice tells of it, and the next full look may be a minute away."""
+    runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
+    (_, ip), (b, _) = attach(runtime, "web"), attach(runtime, "b")
+    for _ in range(2):
+        runtime.node.netns.run("sysctl -qw net.bridge.bridge-nf-call-iptables=0")
+        eventually(lambda: runtime.node.netns.run("sysctl -n net.bridge.bridge-nf-call-iptables") == "1\n")
+    assert not connects(b, ip)
+
+
 def test_a_nodes_pods_are_listed_with_their_policies_also_without_a_daemon(cluster, tmp_path, bin_dir, world):
     runtime = begin(cluster, tmp_path, bin_dir, *world.flags)
     node = runtime.node

@@ -24,6 +24,7 @@ from weft.desired.decide import deciding
 from weft.desired.inputs import Inputs
 from weft.desired.leasecheck import ours
 from weft.desired.node import device_of, forwarded
+from weft.kernel import sysctl
 from weft.kernel.netfilter.monitor import PLUGINS, POLICIES
 from weft.kernel.netfilter.monitor import Monitor as RuleMonitor
 from weft.kernel.netfilter.monitor import Resync as RulesLost
@@ -42,6 +43,7 @@ from weft.wire.subnetenv import SubnetEnv, render
 
 log = logging.getLogger(__name__)
 
+_BRIDGE_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 1.0
 
 
@@ -281,6 +283,8 @@ class Network:
         parts.start("deciding", self.reconciler.run, again=self.reconciler.decide_all_again)
         parts.start("peers", self.peers.run)
         parts.start("notices", lambda: self.listen(monitor))
+        if self.inputs.policies:
+            parts.start("bridge netfilter", self._watch_bridges)
         if rules is not None:
 
             def keepers() -> list[Keeper]:
@@ -291,6 +295,16 @@ class Network:
                     keeper.look_again()
 
             parts.start("notices of rules", lambda: _listen(rules, keepers, self._stranded_pods), again=look_again)
+
+    async def _watch_bridges(self) -> None:
+        """The kernel announces no change of these settings, without which no policy holds between pods of a bridge."""
+        while True:
+            await asyncio.sleep(_BRIDGE_SECONDS)
+            for name in BRIDGE_NETFILTER.values():
+                key = ("sysctl", name)
+                if key in self.reconciler.decider.wanted and self.links.is_as_wanted(key):
+                    value = sysctl.read(name)
+                    self.links.seen(key, None if value is None else Sysctl(name=name, value=value))
 
     async def listen(self, monitor: Monitor) -> None:
         async for notices in monitor:
