@@ -33,7 +33,7 @@ def listing(netns: Netns, wanted, have):
                 assert not await tables.apply([step for step in steps if isinstance(step, kind)])
 
     netns.call(lambda: asyncio.run(apply()))
-    return parse(netns.run("nft -j list ruleset"))
+    return parse([netns.run("nft -j list ruleset")])
 
 
 def packet(flow):
