@@ -424,12 +424,15 @@ def test_a_core_begins_with_what_its_last_run_knew_but_not_of_another_ring_nor_o
     held = (GIVER, OTHER, replace(GRANTED, stop=62), Token(start=62, stop=64, owner=key(3), version=1))
     kept = do.Kept(ring=RING, tokens=held, home=60, settled=True, promise=promise, number=1)
     newer = tuple(Token(start=start, stop=start + 1, owner=key(4), version=9) for start in (31, 61, 63))
-    recalled = do.Recalled(ring=RING.id, members=(member(4, home=31, attrs=b"{}"),), tokens=newer)
+    ours = Token(start=33, stop=34, owner=ME, version=9)
+    recalled = do.Recalled(
+        ring=RING.id, members=(member(4, home=31, attrs=b"{}"),), tokens=(newer[0], ours, *newer[1:])
+    )
     options = do.Options(key=ME, run=9, name="me", booted=False)
     for ring, taken in ((RING.id, {newer[0]}), (b"another", set())):
         one = Core(kept, options, Random(1).random, replace(recalled, ring=ring))
         effects = one.start(100.0)
-        assert set(newer) & set(one.tokens) == taken
+        assert {*newer, ours} & set(one.tokens) == taken
         leases = [lease.key for effect in effects if isinstance(effect, do.Leases) for lease in effect.changed]
         assert leases == [key(4)] * len(taken)
         assert one.leases.keys() == set(leases)

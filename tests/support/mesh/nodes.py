@@ -37,9 +37,11 @@ class Node:
     disk: do.Kept = field(default_factory=do.Kept)
     disks: list[do.Kept] = field(default_factory=list)  # all that it ever was
     late: do.Recalled = field(default_factory=do.Recalled)
+    file: do.Recalled = field(default_factory=do.Recalled)  # the content of members.bin
     paths: tuple[do.PathFound, ...] = ()
     links: dict[int, End] = field(default_factory=dict)
     waiting: deque[do.Effect] = field(default_factory=deque)
+    untold: list[do.Effect] = field(default_factory=list)  # leases that wait for members.bin
     writing: bool = False
     wakes: float = inf
     own: do.Own | None = None

@@ -16,7 +16,6 @@ from weft.mesh.core import Core
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import Founders, Message, Offer
 from weft.model.mesh.records import Layout
-from weft.model.value import replace
 
 TIMEOUT = 10.0  # seconds until a dial to nobody is given up
 FAILED = 0.01  # until a machine without a daemon refuses
@@ -114,6 +113,7 @@ class World:
         node.core = None
         node.writing = False
         node.waiting.clear()
+        node.untold.clear()
         node.wakes = inf
         self.kill_at.pop(name, None)
         for end in list(node.links.values()):
@@ -124,14 +124,12 @@ class World:
 
         Then the daemon goes on with what it remembers itself.
         """
-        core = node.core
-        node.late, node.paths = do.Recalled(), ()
+        node.late, node.paths = node.file, ()
         if which < 0.3:
+            node.late = node.file = do.Recalled()
             node.served.clear()
-        elif which < 0.6:
-            node.late = replace(core.recalled, members=tuple(node.leases.values()))
-        else:
-            node.late, node.paths = core.recalled, tuple(core.paths)
+        elif which > 0.6:
+            node.paths = tuple(node.core.paths)
 
     def forget(self, name: str) -> None:
         """The disk of a dead node is lost: it comes back as another peer."""
@@ -140,6 +138,7 @@ class World:
         node.disk = do.Kept()
         node.disks.clear()
         node.late, node.paths = do.Recalled(), ()
+        node.file = node.late
         node.served.clear()
         node.peers = tuple(other.address for other in self.nodes.values() if other is not node)
 
@@ -294,6 +293,17 @@ class World:
                 return
             node.waiting.popleft()
             self._do(node, effect)
+        self._tell(node)
+
+    def _tell(self, node: Node) -> None:
+        """Tell the daemon of leases, once mesh.json and then members.bin have what there is."""
+        if node.untold and self.check:
+            node.file = node.core.recalled
+        for effect in node.untold:
+            if self.check and isinstance(effect, do.Agreed) and effect.so:
+                self.check.listed(node, self.nodes.values())
+            node.show(effect)
+        node.untold.clear()
 
     def _kept(self, node: Node, life: int, effect: do.Effect) -> None:
         if node.life != life or not node.writing or node.waiting[0] is not effect:
@@ -319,9 +329,9 @@ class World:
         elif isinstance(effect, do.Close):
             if end := node.links.get(effect.link):
                 self._break(end)
+        elif isinstance(effect, do.Leases | do.Agreed):
+            node.untold.append(effect)
         else:
-            if self.check and isinstance(effect, do.Agreed) and effect.so:
-                self.check.listed(node, self.nodes.values())
             node.show(effect)
             if isinstance(effect, do.Rekey):
                 self.at(self.now, self._rekey, node, node.life)

@@ -23,12 +23,21 @@ class Held:
         self._do = do
         self._waiting: deque[Effect] = deque()  # in the order of the core
         self._fed = asyncio.Event()
+        self._is_kept = asyncio.Event()  # no Keep waits or is being written
+        self._is_kept.set()
+
+    async def kept(self) -> None:
+        """Wait until the disk has all that is to be kept: what the core knows then is what it would begin with."""
+        while not self._is_kept.is_set():
+            await self._is_kept.wait()
 
     def take(self, effects: Iterable[Effect]) -> None:
         """Hold what has to wait, and carry out the rest."""
         now: list[Effect] = []
         for effect in effects:
             (self._waiting if self._waits(effect) else now).append(effect)
+            if isinstance(effect, Keep):
+                self._is_kept.clear()
         if len(self._waiting) > _MOST:
             now += self._overflow()
         self._fed.set()
@@ -38,10 +47,12 @@ class Held:
     def again(self, kept: Kept) -> None:
         """Keep it once more, unless something newer is to be kept."""
         self._waiting.appendleft(Keep(kept=kept))
+        self._is_kept.clear()
         self._fed.set()
 
     def clear(self) -> None:
         self._waiting.clear()
+        self._is_kept.set()
 
     async def run(self) -> NoReturn:
         while True:
@@ -54,6 +65,8 @@ class Held:
                     await self._keep(
                         next((each for each in reversed(self._waiting) if isinstance(each, Keep)), effect).kept
                     )
+                    if not any(isinstance(each, Keep) for each in self._waiting):
+                        self._is_kept.set()
                 else:
                     self._do(effect)
 
@@ -81,6 +94,6 @@ class Held:
         changed = tuple(member for member in words.values() if member is not None)
         leases = Leases(changed=changed, gone=tuple(key for key, member in words.items() if member is None))
         keep = newest.pop(Keep, None)
-        self.clear()
+        self._waiting.clear()
         self._waiting.extend([*([keep] if keep else []), leases, *newest.values()])
         return list(closes.values())

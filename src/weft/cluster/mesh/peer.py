@@ -97,7 +97,6 @@ class Peer:
         self.said = Said(self.book, now, history)
         self.heard: float | None = None
         self.saving = Saving(disk)
-        self.others = Remembering(self.saving, self.book, self._tell)
         self._make = core, links
         self.now = now
         self._random = random
@@ -106,6 +105,7 @@ class Peer:
         self._turn = asyncio.Event()
         self._links: TcpLinks
         self._held = Held(self._keep, self._carry_out)
+        self.others = Remembering(self.saving, self.book, self._tell, self._held.kept)
         self._driver = CoreDriver(self._held, now)
         self._unlinked = now()
 

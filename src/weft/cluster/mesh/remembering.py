@@ -4,7 +4,7 @@ Ways may be lost: the daemon hears of them at once, and they are written late.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NoReturn
 
 from weft.cluster.mesh.leases import Leasebook
@@ -21,12 +21,16 @@ _LATE_SECONDS: Final = 5.0  # between two writes of ways
 class Remembering:
     """`agreed`: the book has all leases that a neighbour knows of. `whole`: it had at least those of the last run."""
 
-    def __init__(self, saving: Saving, book: Leasebook, tell: Callable[[], None]) -> None:
+    def __init__(
+        self, saving: Saving, book: Leasebook, tell: Callable[[], None], kept: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`kept` waits until mesh.json has all that the core wants there."""
         self.agreed = False
         self.whole = False
         self._saving = saving
         self._book = book
         self._tell = tell
+        self._kept = kept
         self._untold: list[Leases | Agreed | Hop] = []
         self._written: dict[bytes, Member] = {}  # the leases that the disk knows
         self._fed, self._moved = asyncio.Event(), asyncio.Event()
@@ -63,7 +67,8 @@ class Remembering:
             news = [each for effect in self._untold if isinstance(effect, Leases) for each in effect.changed]
             writes = any(self._written.get(member.key) != member for member in news)
             if writes:
-                leases = dict(core.leases)
+                await self._kept()  # of what is on its way to mesh.json a later run must know nothing from elsewhere
+                count, leases = len(self._untold), dict(core.leases)
                 written = await self._saving.remember(core.recalled)
                 self._written = leases if written else self._written
             self._carry_out(count)

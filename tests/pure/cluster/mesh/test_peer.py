@@ -189,6 +189,20 @@ async def test_a_lease_is_told_when_the_disk_has_it_and_its_end_and_ways_at_once
         assert world.disk.remembered == 2
 
 
+async def test_what_others_said_is_written_when_all_that_is_to_be_kept_is_kept():
+    """Else a later run would know what mesh.json was about to say, and forget whom a removal was about to end."""
+    world = World(FakeDisk(saved()))
+    async with running(world):
+        world.disk.full = True
+        newer = replace(HELD, version=2)
+        world.say(Leases(changed=(member(2),)), Keep(kept=newer), Keep(kept=replace(newer, version=3)))
+        await comes(lambda: world.peer.saving.unwritten is not None)
+        assert (world.disk.remembered, world.peer.book.members) == (0, {})
+        world.disk.full = False
+        await comes(lambda: world.peer.book.members)
+        assert (world.disk.remembered, world.disk.saved.kept.version) == (1, 3)
+
+
 async def test_what_the_disk_had_is_told_at_once_and_a_full_disk_keeps_no_lease_back():
     world = World(FakeDisk(saved()))
 
