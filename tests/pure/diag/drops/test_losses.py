@@ -95,6 +95,13 @@ def test_what_is_no_packet_between_two_is_not_told(packet: bytes):
     assert found_in(drop(packet), [8472]) is None
 
 
+@pytest.mark.parametrize("reason, is_lost", [("NO_SOCKET", False), ("NOT_SPECIFIED", False), ("ICMP_CSUM", True)])
+def test_an_answer_to_a_ping_that_has_arrived_is_not_told(reason: str, is_lost: bool):
+    """Debian 12's kernel tells of each; tests/vm/scenarios_drops.py."""
+    ended = replace(drop(ip(PEERS_POD, POD)), function="icmp_rcv", reason=reason)
+    assert (found_in(ended, []) is not None) is is_lost
+
+
 def test_of_other_protocols_and_networks_nothing_is_told():
     others = replace(drop(ip(POD, PEERS_POD)), protocol=0x0806), drop(ip(PEER, NODE, socket.IPPROTO_UDP, udp(53)))
     assert told(others, WHOSE, lambda _: None) == []
