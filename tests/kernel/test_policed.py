@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from contextlib import closing
 from ipaddress import ip_address
+from itertools import count
 
 from tests.support.netns import Netns
 from tests.support.policy.deciding import decided, expected, is_here, judging
@@ -49,7 +50,9 @@ def test_the_rule_that_is_named_is_one_that_decides(netns: Netns):
     seed = int(os.environ.get("WEFT_SEED") or random.randrange(1 << 32))
     print(f"WEFT_SEED={seed}")
     chance, have, counts = random.Random(seed), {}, Counter()
-    for _ in range(WORLDS):
+    for number in count():
+        if number >= WORLDS and counts["allows"] > 20 and counts["denies"] > 5:
+            break  # some worlds have few policies that deny
         world = drawn(chance)
         wanted, known = decided(world, bridge="cni0").wanted, judging(world)
         rules, have = listing(netns, wanted, have), wanted
@@ -69,5 +72,4 @@ def test_the_rule_that_is_named_is_one_that_decides(netns: Netns):
                     if rule.fits
                 ]
                 assert any(found["policy"] == name and found["path"].startswith(path) for name, path in fitting), said
-    assert counts["allows"] > 20, counts
-    assert counts["denies"] > 5, counts
+        assert number < 20 * WORLDS, counts

@@ -10,7 +10,7 @@ from tests.lab.test_lab_policy import allows, policy, written
 from tests.support.lab import Lab, lab
 from tests.support.weftd import eventually
 from weft.lab.commands.choose import ask, find
-from weft.lab.commands.quiz import _fitting
+from weft.lab.commands.quiz import fitting
 from weft.lab.fault import Fault
 from weft.lab.policyfaults import POLICED
 from weft.lab.protocol import Ps
@@ -45,7 +45,7 @@ def test_a_bridge_that_passes_no_policies_is_put_right(policed: Lab):
 
 
 def test_a_puzzle_of_policies(policed: Lab):
-    faults = _fitting(ask(find(policed.name), Ps()), "easy")
+    faults = fitting(ask(find(policed.name), Ps()), "easy")
     seed = next(each for each in range(1000) if _is_misspelt_on_node2(draw(faults, ["node1", "node2"], each)))
     told = json.loads(policed.weft("quiz", "-o", "json", "start", "--seed", str(seed)).stdout)
     assert "pod1-1 does not reach pod2-1" in told["symptoms"]
@@ -64,4 +64,4 @@ def test_a_lab_without_policies_has_none_of_these_faults():
         refused = running.weft("break", "node1", "policy-misspelt", check=False)
         assert refused.returncode == 2
         assert "enforce no policies of its own; expected one of 'weft lab up --policy FILE'" in refused.stderr
-        assert not {each for each in _fitting(ask(find(running.name), Ps()), "hard") if each.policies}
+        assert not {each for each in fitting(ask(find(running.name), Ps()), "hard") if each.policies}

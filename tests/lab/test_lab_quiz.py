@@ -11,6 +11,7 @@ from weft.lab import protocol
 from weft.lab import quiz as game
 from weft.lab.commands import breaking
 from weft.lab.commands.choose import ask, find
+from weft.lab.commands.quiz import fitting
 from weft.lab.fault import Fault
 from weft.lab.quiz import DRAWABLE, Level
 
@@ -21,9 +22,9 @@ def running():
         yield running
 
 
-def seed_of(name: str, level: Level, node: str) -> int:
-    """A number that draws a fault on a node."""
-    faults = game.of_level(level)
+def seed_of(running: Lab, name: str, level: Level, node: str) -> int:
+    """A number that draws a fault on a node of this lab."""
+    faults = fitting(ask(find(running.name), protocol.Ps()), level)
     return next(
         seed for seed in range(10_000) if game.draw(faults, ["node1", "node2"], seed) == (DRAWABLE[name][0], node)
     )
@@ -41,7 +42,7 @@ def doctor(running: Lab, node: str) -> list[str]:
 
 
 def test_a_puzzle_that_is_solved(running: Lab):
-    told = quiz(running, "start", "--seed", str(seed_of("forward-dropped", "easy", "node2")))
+    told = quiz(running, "start", "--seed", str(seed_of(running, "forward-dropped", "easy", "node2")))
     assert "pod1-1 does not reach pod2-1" in told["symptoms"]
     assert told["worth"] == 10
     shown = running.weft("ps").stdout + running.weft("quiz").stdout + running.weft("logs", "node2").stdout
@@ -70,7 +71,7 @@ def test_a_puzzle_that_is_solved(running: Lab):
 
 def test_a_fault_that_waits_for_its_day_and_was_mended_by_hand(running: Lab):
     before = quiz(running)["score"]
-    told = quiz(running, "start", "--level", "hard", "--seed", str(seed_of("network-left", "hard", "node1")))
+    told = quiz(running, "start", "--level", "hard", "--seed", str(seed_of(running, "network-left", "hard", "node1")))
     assert told["symptoms"] == [DRAWABLE["network-left"][1].complaint]
     running.run("node1", "ip", "link", "delete", "cali0123456789a")
     ended = running.weft("quiz", "give-up")
@@ -80,7 +81,7 @@ def test_a_fault_that_waits_for_its_day_and_was_mended_by_hand(running: Lab):
 
 
 def test_a_new_pod_that_does_not_start_is_noticed(running: Lab):
-    told = quiz(running, "start", "--seed", str(seed_of("subnet-full", "easy", "node1")))
+    told = quiz(running, "start", "--seed", str(seed_of(running, "subnet-full", "easy", "node1")))
     assert told["symptoms"] == ["a new pod does not start on node1"]
     assert quiz(running, "give-up")["code"] == "IPAM-002"
     assert [pod["name"] for pod in running.ps()["pods"]] == ["pod1-1", "pod2-1"]
@@ -89,7 +90,7 @@ def test_a_new_pod_that_does_not_start_is_noticed(running: Lab):
 def test_a_fault_that_cannot_be_made_leaves_no_puzzle_open(running: Lab):
     running.run("node1", "ip", "link", "add", "cali0123456789a", "type", "bridge")
     try:
-        seed = str(seed_of("network-left", "hard", "node1"))
+        seed = str(seed_of(running, "network-left", "hard", "node1"))
         assert running.weft("quiz", "start", "--level", "hard", "--seed", seed, check=False).returncode == 1
     finally:
         running.weft("exec", "node1", "--", "ip", "link", "delete", "cali0123456789a", check=False)

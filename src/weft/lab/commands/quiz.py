@@ -101,7 +101,7 @@ def begin(level: Level, seed: int | None, lab: str, output: str) -> None:
         hint = f"'weft lab quiz{within(place)}' shows it; 'weft lab quiz give-up{within(place)}' ends it."
         raise ConfigError(Problem("LAB-002", "weft lab quiz", "a puzzle is open", hint=hint))
     report, seed = ask(place, protocol.Ps()), secrets.randbelow(_SEEDS) if seed is None else seed
-    fault, node = game.draw(_fitting(report, level), [each.name for each in report.nodes], seed)
+    fault, node = game.draw(fitting(report, level), [each.name for each in report.nodes], seed)
     play = _Play(
         place=place, report=report, score=before.score, now=Puzzle(level=level, seed=seed, fault=fault.name, node=node)
     )
@@ -223,18 +223,18 @@ def _open(lab: str) -> _Play:
     return _Play(place=place, report=ask(place, protocol.Ps()), score=so_far.score, now=so_far.now)
 
 
-def _fitting(report: LabReport, level: Level) -> list[Fault]:
+def fitting(report: LabReport, level: Level) -> list[Fault]:
     """The faults that this lab can have. `ConfigError` says why it can have none."""
-    fitting, refused = [], []
+    fit, refused = [], []
     for fault in game.of_level(level):
         try:
             breaking.variables(report, report.nodes[0].name, fault)
-            fitting.append(fault)
+            fit.append(fault)
         except ConfigError as error:
             refused.append(error)
-    if not fitting:
+    if not fit:
         raise refused[0]
-    return fitting
+    return fit
 
 
 def _started(place: Place, report: LabReport) -> Iterator[str]:
