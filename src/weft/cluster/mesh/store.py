@@ -59,8 +59,9 @@ class MeshSettings:
         self._peer = peer
 
     async def net_conf(self) -> str:
+        """Who takes a lease by this list has to know what others' leases claim: it waits for those that were heard."""
         peer = self._peer
-        await _until(peer, lambda: peer.kept.ring is not None)
+        await _until(peer, lambda: peer.kept.ring is not None and not peer.others.waits)
         if peer.kept.ring is None:
             raise Unavailable(_no_ring(peer))
         return peer.kept.ring.layout.net_conf
