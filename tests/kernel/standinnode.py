@@ -13,17 +13,6 @@ from tests.support.cni.call import Caller, Started
 from tests.support.netns import Netns
 from tests.support.waiting import eventually
 
-BOUNDS = {
-    "few descriptors": ["prlimit", "--nofile=20:"],
-    "small files": ["prlimit", "--fsize=10:"],
-    "little time": ["prlimit", "--cpu=1:"],
-    "little memory": ["prlimit", "--as=100000000:"],
-}
-POOR = {
-    "few descriptors": (["prlimit", "--nofile=20"], "20 descriptors"),
-    "small files": (["prlimit", "--fsize=10"], "10 bytes of a file"),
-}
-
 
 class Node(Caller):
     """A host namespace without a daemon, and its own installation: each start of a stand-in is noted in `starts`."""

@@ -15,31 +15,13 @@ from tests.support.cni.call import Answer
 from tests.support.cni.standins import kill_stand_ins, stand_ins
 from tests.support.netns import SECONDS, Netns
 from tests.support.waiting import eventually
-from weft.cni import build
 from weft.cni.host.files import RootedFiles
 from weft.cni.host.host import describe_netns_problem
 from weft.cni.host.locks import ContainerLocks
 from weft.cni.host.openat import open_root
-from weft.cni.install.executables import install
 from weft.cni.serve.server import LEAST_DESCRIPTORS
 
 LIMITS = ("SEND", "BEGIN", "START", "ANSWER", "REPEAT")
-BOUNDS = {
-    "few descriptors": ["prlimit", "--nofile=20:"],
-    "small files": ["prlimit", "--fsize=10:"],
-    "little time": ["prlimit", "--cpu=1:"],
-    "little memory": ["prlimit", "--as=100000000:"],
-}
-POOR = {
-    "few descriptors": (["prlimit", "--nofile=20"], "20 descriptors"),
-    "small files": (["prlimit", "--fsize=10"], "10 bytes of a file"),
-}
-
-
-@pytest.fixture(scope="module")
-def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert build.PROGRAM.build(), "musl-gcc is missing"
-    return install(tmp_path_factory.mktemp("bin")).bin_dir
 
 
 @pytest.fixture

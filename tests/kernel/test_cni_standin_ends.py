@@ -17,8 +17,6 @@ from tests.support.cni.call import Answer
 from tests.support.cni.standins import kill_stand_ins, stand_ins
 from tests.support.netns import SECONDS, Netns
 from tests.support.waiting import eventually
-from weft.cni import build
-from weft.cni.install.executables import install
 from weft.wire import frames
 
 WITHOUT_RESOURCE = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
@@ -32,12 +30,6 @@ POOR = {
     "few descriptors": (["prlimit", "--nofile=20"], "20 descriptors"),
     "small files": (["prlimit", "--fsize=10"], "10 bytes of a file"),
 }
-
-
-@pytest.fixture(scope="module")
-def bin_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert build.PROGRAM.build(), "musl-gcc is missing"
-    return install(tmp_path_factory.mktemp("bin")).bin_dir
 
 
 @pytest.fixture
