@@ -45,10 +45,11 @@ class Held:
             self._do(effect)
 
     def again(self, kept: Kept) -> None:
-        """Keep it once more, unless something newer is to be kept."""
-        self._waiting.appendleft(Keep(kept=kept))
-        self._is_kept.clear()
-        self._fed.set()
+        """Keep it once more, unless something newer is to be kept: what came before that must not wait for the disk."""
+        if self._is_kept.is_set():
+            self._is_kept.clear()
+            self._waiting.appendleft(Keep(kept=kept))
+            self._fed.set()
 
     def clear(self) -> None:
         self._waiting.clear()

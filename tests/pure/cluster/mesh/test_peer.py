@@ -11,6 +11,7 @@ import pytest
 from tests.pure.cluster.mesh.meshparts import HELD, RING, FakeDisk, World, member, running, saved
 from tests.support.waiting import comes
 from weft.beside.tasks import awaited
+from weft.cluster.mesh.held import Held
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.mesh.effects import (
     Agreed,
@@ -98,6 +99,30 @@ async def test_what_follows_a_keep_waits_for_the_disk_and_what_came_before_does_
         ]
         assert world.peer.saving.unwritten is None
         assert world.disk.saved.kept == newer
+
+
+async def test_what_came_before_a_keep_does_not_wait_for_it_although_an_older_one_is_to_be_written_again():
+    """An `Own` has the older one written again, with the boot: the newer one does that too, at its turn."""
+    writes = []
+
+    async def keep(kept):
+        writes.append(kept)
+
+    def do(effect):
+        writes.append(effect)
+        if isinstance(effect, Own):
+            held.again(HELD)
+
+    held, newer = Held(keep, do), replace(HELD, version=2)
+    own, send = Own(home=HELD.home, usable=True), Send(link=1, message=ROOT)
+    held.take([own, send, Keep(kept=newer)])
+    task = awaited(held.run())
+    await held.kept()
+    assert writes == [own, send, newer]
+    held.take([own, send])
+    await comes(lambda: len(writes) == 6)
+    assert writes[3:] == [own, HELD, send]
+    task.cancel()
 
 
 async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_take_it():
