@@ -94,7 +94,7 @@ class Core:
         )
         state.changing += [self._publishing.forget, self._estate.soon]
         self.due = 0.0
-        self._told = False  # that we have agreed
+        self._agreed = False
         if recalled is not None:
             state.recall(recalled)
 
@@ -178,9 +178,9 @@ class Core:
     def agreed(self) -> bool:
         """Whether a neighbour with blocks has told us of all of them that it knows, since we began with this ring.
 
-        Or nobody else has any.
+        Their owners' records are here, too. Or nobody else has any blocks.
         """
-        return self._state.agreed or self._state.sole
+        return self._agreed
 
     # --- What happens
 
@@ -301,9 +301,10 @@ class Core:
         if now >= state.flood.due:
             self._gossip.flush()
         self._publishing.leases(now)
-        if self.agreed != self._told:
-            self._told = self.agreed
-            state.out.append(Agreed(so=self._told))
+        agreed = (state.agreed or state.sole) and (self._agreed or self._knows_owners())
+        if agreed != self._agreed:
+            self._agreed = agreed
+            state.out.append(Agreed(so=agreed))
         while state.links.closing:
             self._down(state.links.closing.pop().number, now)
         self.due = min(
@@ -314,3 +315,7 @@ class Core:
             self._gossip.due,
         )
         return state.effects()
+
+    def _knows_owners(self) -> bool:
+        known = self._state.known
+        return known.tokens.owners <= known.members.keys() | {self._state.me}

@@ -11,6 +11,7 @@ from weft.mesh.core import Core
 from weft.mesh.flood import Flood, Names
 from weft.mesh.known import Known
 from weft.mesh.recent import Recent
+from weft.mesh.ring import NOBODY
 from weft.model.errors import ConfigError
 from weft.model.mesh import effects as do
 from weft.model.mesh.messages import (
@@ -318,6 +319,9 @@ def test_a_neighbour_with_blocks_that_has_told_all_is_enough_though_it_knows_les
     made.received(2, told, 100.3)
     assert not made.agreed, "it has no blocks, and may have heard of nothing yet"
     made.received(1, told, 100.4)
+    assert not made.agreed, "nobody has told what its owner has to say"
+    owners = {token.owner for token in made.tokens} - {NOBODY, ME}
+    made.received(2, Records(members=tuple(Member(key=one, run=1, version=1, name="n") for one in owners)), 100.5)
     assert made.agreed
 
 

@@ -35,11 +35,6 @@ class Remembering:
         self._written: dict[bytes, Member] = {}  # the leases that the disk knows
         self._fed, self._moved = asyncio.Event(), asyncio.Event()
 
-    @property
-    def waits(self) -> bool:
-        """Whether the book lacks what the core has said."""
-        return bool(self._untold)
-
     def clear(self) -> None:
         self.agreed = False
         self._untold.clear()

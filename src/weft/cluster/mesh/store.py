@@ -26,6 +26,7 @@ from weft.plan.announce import Event
 from weft.wire.etcd import decode_attrs, encode_attrs
 
 _PATIENCE: Final = 1.0  # seconds that a question waits for what is on its way
+_AGREEMENT: Final = 5.0  # seconds that a start waits for what a neighbour knows, which may have no block itself
 _LOST_SECONDS: Final = 5.0  # without a link, which every start has for a moment
 
 
@@ -59,11 +60,12 @@ class MeshSettings:
         self._peer = peer
 
     async def net_conf(self) -> str:
-        """Who takes a lease by this list has to know what others' leases claim: it waits for those that were heard."""
+        """Who takes a lease has to know what others' claim: with a neighbour it waits for what that one knows."""
         peer = self._peer
-        await _until(peer, lambda: peer.kept.ring is not None and not peer.others.waits)
+        await _until(peer, lambda: peer.kept.ring is not None)
         if peer.kept.ring is None:
             raise Unavailable(_no_ring(peer))
+        await _until(peer, lambda: peer.others.agreed or peer.unlinked_for is not None, seconds=_AGREEMENT)
         return peer.kept.ring.layout.net_conf
 
     async def next_net_conf(self, known: str) -> str:
@@ -224,10 +226,10 @@ class MeshDirectory:
         )
 
 
-async def _until(peer: Peer, is_so: Callable[[], bool]) -> None:
-    """Wait a moment for it, no longer."""
+async def _until(peer: Peer, is_so: Callable[[], bool], *, seconds: float | None = None) -> None:
+    """Wait a moment for it, or so long, no longer."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_PATIENCE if seconds is None else seconds):
             while not is_so():
                 await peer.changed()
 

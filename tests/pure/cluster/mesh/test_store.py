@@ -19,11 +19,13 @@ from weft.beside.tasks import awaited
 from weft.cluster.mesh import store as module
 from weft.model.cluster import Held, Revoked
 from weft.model.errors import Problem, Unavailable
-from weft.model.mesh.effects import Keep, Kept, Own, Publish
-from weft.model.mesh.messages import Offer, Seen
+from weft.model.mesh.effects import Agreed, Keep, Kept, Leases, Own, Publish
+from weft.model.mesh.messages import Hello, Offer, Seen
+from weft.model.mesh.records import peer_id
 from weft.model.value import replace
 from weft.wire.mesh import Hostile
 
+STRANGER = Hello(key=b"x" * 32, run=1, name="x", ring=None)
 SUBNET = IPv4Network("10.32.40.0/24")
 
 
@@ -98,6 +100,28 @@ async def test_a_question_waits_a_moment_for_the_ring():
         await asyncio.sleep(0)
         mesh.say(Keep(kept=HELD))
         assert await asked == NET_CONF
+
+
+async def test_the_network_is_told_once_all_that_a_neighbour_knows_is_known():
+    """A node that comes back as another peer learns so of the lease that it had before, and takes other MACs."""
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.peer.up(1, STRANGER, None)
+        asked = awaited(mesh.settings.net_conf())
+        await asyncio.sleep(0.02)
+        assert not asked.done()
+        mesh.say(Leases(changed=(member(2),)), Agreed(so=True))
+        assert await asked == NET_CONF
+        assert [lease.id for lease in (await mesh.directory.list()).leases] == [peer_id("n2", member(2).key)]
+
+
+async def test_a_neighbour_that_never_tells_all_is_waited_for_no_longer_than_that(monkeypatch):
+    monkeypatch.setattr(module, "_AGREEMENT", 0.05)
+    mesh = Mesh()
+    async with running(mesh):
+        mesh.peer.up(1, STRANGER, None)
+        assert await mesh.settings.net_conf() == NET_CONF
+        assert not mesh.peer.others.agreed
 
 
 async def test_while_nothing_runs_the_store_is_away():
