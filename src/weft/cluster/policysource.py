@@ -67,6 +67,11 @@ class PolicySource(Protocol):
         ...
 
 
+def written_at(path: Path) -> float:
+    """When a file was written, as a `Change` of it says: `st_mtime` may be another float, and a later one."""
+    return path.stat().st_mtime_ns / 1e9
+
+
 class Files:
     """A file, or the files of a directory that end in one of `ENDINGS`."""
 

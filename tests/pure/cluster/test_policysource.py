@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.store import soon
 from weft.cluster import policysource
-from weft.cluster.policysource import Change, Files
+from weft.cluster.policysource import Change, Files, written_at
 from weft.model.errors import ConfigError
 from weft.model.policy import Pod
 
@@ -63,11 +63,26 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path):
         found = await reading.next()
         assert isinstance(found, Change)
         assert [str(each) for each in found.put] == ["shop/db"]
-        assert found.written == file.stat().st_mtime
+        assert found.written == written_at(file)
         write(file, POD % "db")
         found = await reading.next()
         assert isinstance(found, Change)
         assert (found.put, found.gone) == ((), (("pod", "shop", "web"),))
+
+
+async def test_when_a_file_was_written_is_one_number_for_who_writes_it_and_who_reads_it(tmp_path):
+    """A lab waits for that number. `st_mtime` is another one for each seventh time, which was waited for in vain."""
+    file, at = tmp_path / "world.yaml", 1795852000_000000000
+    write(file, POD % "web")
+    while True:
+        at += 1_000_003
+        os.utime(file, ns=(at, at))
+        if file.stat().st_mtime > at / 1e9:
+            break
+    with closing(Reading(file)) as reading:
+        found = await reading.next()
+        assert isinstance(found, Change)
+        assert found.written == written_at(file)
 
 
 async def test_of_a_directory_all_files_of_objects_are_read(tmp_path):

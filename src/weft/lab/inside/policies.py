@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from weft.cluster.policysource import written_at
 from weft.lab.inside import control, filesystem
 from weft.lab.inside.namespaces import Inside
 from weft.lab.inside.node import RunningNode
@@ -55,7 +56,7 @@ class PolicyFiles:
         new = filesystem.POLICIES / f"{_FILE}.new"
         new.write_text(json.dumps(listed([*self.objects.values(), *pods])))
         new.rename(filesystem.POLICIES / _FILE)
-        return (filesystem.POLICIES / _FILE).stat().st_mtime
+        return written_at(filesystem.POLICIES / _FILE)
 
 
 async def _has_taken(node: RunningNode, written: float, inside: Inside) -> str:
