@@ -9,7 +9,7 @@ from tests.support.netns import Netns, wire
 from tests.support.weftd import eventually
 from weft.desired.tunnels.vxlan import VxlanLink
 from weft.kernel.rtnetlink import codec
-from weft.kernel.rtnetlink.link import set_port
+from weft.kernel.rtnetlink.bridgeport import set_port
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.net import Mac
 from weft.model.value import replace

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.cni.site import Site
 from tests.support.netns import Netns
-from weft.kernel.rtnetlink.link import list_vlans, parse_vlans
+from weft.kernel.rtnetlink.bridgeport import list_vlans, parse_vlans
 
 V4 = {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}]]}
 

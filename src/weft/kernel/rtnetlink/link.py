@@ -1,7 +1,6 @@
 """Messages about interfaces: values to bytes and back (linux/if_link.h). Readers raise `Malformed`."""
 
 import sys
-from collections.abc import Iterable
 from struct import Struct
 from typing import Final, TypedDict, Unpack
 
@@ -13,14 +12,12 @@ from weft.kernel.rtnetlink.attributes import (
     fixed,
     nest,
     parse,
-    parse_list,
     text,
     u8,
-    u16,
     u32,
 )
 from weft.kernel.rtnetlink.netlink import NLM_F_CREATE, NLM_F_EXCL, Message
-from weft.model.kernel.reported import BridgeInfo, Counters, LinkCounts, LinkInfo, PortInfo, PortVlans
+from weft.model.kernel.reported import BridgeInfo, Counters, LinkCounts, LinkInfo, PortInfo
 from weft.model.net import Mac
 
 RTM_NEWLINK: Final = 16
@@ -50,25 +47,15 @@ IFLA_INFO_DATA: Final = 2
 IFLA_INFO_SLAVE_KIND: Final = 4
 IFLA_INFO_SLAVE_DATA: Final = 5
 
-
-IFLA_BR_VLAN_FILTERING: Final = 7
-IFLA_BR_MCAST_SNOOPING: Final = 23
+_IFLA_BR_VLAN_FILTERING: Final = 7
+_IFLA_BR_MCAST_SNOOPING: Final = 23
 _IFLA_BRPORT_STATE: Final = 1
 IFLA_BRPORT_MODE: Final = 4
 IFLA_BRPORT_ISOLATED: Final = 33
 _IFLA_BRPORT_LOCKED: Final = 39
 _IFLA_XDP: Final = 43
 _IFLA_XDP_PROG_ID: Final = 4
-VETH_INFO_PEER: Final = 1
-
-IFLA_BRIDGE_FLAGS: Final = 0
-IFLA_BRIDGE_VLAN_INFO: Final = 2
-
-BRIDGE_FLAGS_MASTER: Final = 1  # the bridge is meant, not the port's own driver
-PVID: Final = 1 << 1
-UNTAGGED: Final = 1 << 2
-RANGE_BEGIN: Final = 1 << 3
-RANGE_END: Final = 1 << 4
+_VETH_INFO_PEER: Final = 1
 
 IFF_UP: Final = 0x1
 IFF_LOOPBACK: Final = 0x8
@@ -77,27 +64,26 @@ IFF_PROMISC: Final = 0x100
 IFF_ALLMULTI: Final = 0x200
 
 _AF_INET: Final = 2
-_AF_BRIDGE: Final = 7
 _IFLA_INET_CONF: Final = 1
 _IPV4_DEVCONF_ARP_NOTIFY: Final = 22  # linux/ip.h
 _AF_INET6: Final = 10
 _IFLA_INET6_ADDR_GEN_MODE: Final = 8
 _IN6_ADDR_GEN_MODE_NONE: Final = 1
-_RTEXT_FILTER_BRVLAN_COMPRESSED: Final = 1 << 2
 _RTEXT_FILTER_SKIP_STATS: Final = 1 << 3
-_FIRST_VLAN: Final = 1
-_LAST_VLAN: Final = 4094
-_VLAN_INFO: Final = Struct("=HH")  # flags, VLAN id
 _IFLA_STATS64: Final = 23
 # struct rtnl_link_stats64: packets, bytes, errors and drops, each received and sent; others behind them
 _STATS64: Final = Struct("=8Q")
 _NO_NAMESPACE: Final = 0xFFFFFFFF
-_IFINFOMSG: Final = Struct("=BxHiII")  # family, device type, index, flags, mask of flags to change
+IFINFOMSG: Final = Struct("=BxHiII")  # family, device type, index, flags, mask of flags to change
+
+
+def header(index: int = 0, *, family: int = 0, flags: int = 0, mask: int = 0) -> bytes:
+    return IFINFOMSG.pack(family, 0, index, flags, mask)
 
 
 def parse_link(body: bytes) -> LinkInfo:
-    _, _, index, flags, _ = fixed(_IFINFOMSG, body)
-    attrs = parse(body, _IFINFOMSG.size)
+    _, _, index, flags, _ = fixed(IFINFOMSG, body)
+    attrs = parse(body, IFINFOMSG.size)
     info = attrs.nest(IFLA_LINKINFO)
     kind = info.text(IFLA_INFO_KIND)
     peer_netns = attrs.number(IFLA_LINK_NETNSID)
@@ -119,7 +105,7 @@ def parse_link(body: bytes) -> LinkInfo:
         queue_length=attrs.number(IFLA_TXQLEN) or 0,
         alias=attrs.text(IFLA_IFALIAS),
         data=b"" if kind == "bridge" else info.get(IFLA_INFO_DATA, b""),
-        bridge=BridgeInfo(vlan_filtering=_flag(info, IFLA_INFO_DATA, IFLA_BR_VLAN_FILTERING))
+        bridge=BridgeInfo(vlan_filtering=_flag(info, IFLA_INFO_DATA, _IFLA_BR_VLAN_FILTERING))
         if kind == "bridge"
         else None,
         port=_port(info) if info.text(IFLA_INFO_SLAVE_KIND) == "bridge" else None,
@@ -128,11 +114,11 @@ def parse_link(body: bytes) -> LinkInfo:
 
 
 def list_counters() -> tuple[int, bytes]:
-    return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)
+    return RTM_GETLINK, header()
 
 
 def parse_counters(body: bytes) -> LinkCounts:
-    attrs = parse(body, _IFINFOMSG.size)
+    attrs = parse(body, IFINFOMSG.size)
     stats = attrs.get(_IFLA_STATS64, bytes(_STATS64.size))
     received, sent, received_bytes, sent_bytes, *lost = fixed(_STATS64, stats)
     return LinkCounts(
@@ -151,23 +137,23 @@ def parse_counters(body: bytes) -> LinkCounts:
 
 
 def index_and_name(body: bytes) -> tuple[int, str]:
-    _, _, index, _, _ = fixed(_IFINFOMSG, body)
-    return index, c_string(find(body, IFLA_IFNAME, _IFINFOMSG.size) or b"")
+    _, _, index, _, _ = fixed(IFINFOMSG, body)
+    return index, c_string(find(body, IFLA_IFNAME, IFINFOMSG.size) or b"")
 
 
 def master(body: bytes) -> int:
     """0 if it has none."""
-    return int.from_bytes(find(body, IFLA_MASTER, _IFINFOMSG.size) or b"", sys.byteorder)
+    return int.from_bytes(find(body, IFLA_MASTER, IFINFOMSG.size) or b"", sys.byteorder)
 
 
 def list_links() -> tuple[int, bytes]:
-    return RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
+    return RTM_GETLINK, header() + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
 
 
 def get_link(which: str | int, *, netns: int = -1) -> Message:
     index, name = (0, text(IFLA_IFNAME, which)) if isinstance(which, str) else (which, b"")
     there = b"" if netns < 0 else u32(_IFLA_TARGET_NETNSID, netns)
-    body = _IFINFOMSG.pack(0, 0, index, 0, 0) + name + there + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
+    body = header(index) + name + there + u32(IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
     return Message(RTM_GETLINK, 0, body)
 
 
@@ -180,24 +166,24 @@ def create(
     gets shapers that hold no packet.
     """
     flag = IFF_UP if up else 0
-    body = _IFINFOMSG.pack(0, 0, 0, flag, flag) + _common(name, mtu, mac)
+    body = header(flags=flag, mask=flag) + _common(name, mtu, mac)
     body += u32(IFLA_TXQLEN, 0) if kind == "ifb" else b""
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body + _linkinfo(kind, data))
 
 
 def bridge_settings(*, vlan_filtering: bool, mcast_snooping: bool) -> bytes:
-    filtering = u8(IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
-    return filtering if mcast_snooping else filtering + u8(IFLA_BR_MCAST_SNOOPING, 0)
+    filtering = u8(_IFLA_BR_VLAN_FILTERING, 1) if vlan_filtering else b""
+    return filtering if mcast_snooping else filtering + u8(_IFLA_BR_MCAST_SNOOPING, 0)
 
 
 def veth_peer(name: str, *, mtu: int, mac: Mac | None, netns_fd: int | None) -> bytes:
     """The peer is made directly in the namespace of `netns_fd`, if given."""
-    inner = _IFINFOMSG.pack(0, 0, 0, 0, 0) + _common(name, mtu, mac)
-    return attribute(VETH_INFO_PEER, inner if netns_fd is None else inner + u32(IFLA_NET_NS_FD, netns_fd))
+    inner = header() + _common(name, mtu, mac)
+    return attribute(_VETH_INFO_PEER, inner if netns_fd is None else inner + u32(IFLA_NET_NS_FD, netns_fd))
 
 
 def change_link(index: int, kind: str, data: bytes) -> Message:
-    return Message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + _linkinfo(kind, data))
+    return Message(RTM_NEWLINK, 0, header(index) + _linkinfo(kind, data))
 
 
 class LinkChanges(TypedDict, total=False):
@@ -225,7 +211,7 @@ def set_link(index: int, **changes: Unpack[LinkChanges]) -> Message:
         if wanted is not None:
             mask |= bit
             flags |= bit if wanted else 0
-    body = _IFINFOMSG.pack(0, 0, index, flags, mask)
+    body = header(index, flags=flags, mask=mask)
     for kind, number in (
         (IFLA_MTU, changes.get("mtu")),
         (IFLA_MASTER, changes.get("master")),
@@ -259,98 +245,21 @@ def announcing(index: int) -> Message:
 
 def _set_of_family(index: int, family: int, setting: bytes) -> Message:
     spec = nest(IFLA_AF_SPEC, nest(family, setting))
-    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + spec)
-
-
-def set_port(index: int, *, hairpin: bool | None, isolated: bool | None) -> Message:
-    """For a port of a bridge.
-
-    By IFLA_INFO_SLAVE_DATA the kernel would take the link's state to have changed, and walk all IPv6 routes: 0.2 ms on
-    a bridge with 1,000 ports.
-    """
-    data = b"" if hairpin is None else u8(IFLA_BRPORT_MODE, hairpin)
-    data += b"" if isolated is None else u8(IFLA_BRPORT_ISOLATED, isolated)
-    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(_AF_BRIDGE, 0, index, 0, 0) + nest(IFLA_PROTINFO, data))
+    return Message(RTM_SETLINK, 0, header(index) + spec)
 
 
 def delete_link(index: int) -> Message:
     """Takes the kernel 10 to 20 ms: never in the event loop for pods' links."""
-    return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0))
+    return Message(RTM_DELLINK, 0, header(index))
 
 
 def set_group(index: int, group: int) -> Message:
-    return Message(RTM_SETLINK, 0, _IFINFOMSG.pack(0, 0, index, 0, 0) + u32(IFLA_GROUP, group))
+    return Message(RTM_SETLINK, 0, header(index) + u32(IFLA_GROUP, group))
 
 
 def delete_group(group: int) -> Message:
     """Delete all links of a group: one grace period for all, as long as that of one link."""
-    return Message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, 0, 0, 0) + u32(IFLA_GROUP, group))
-
-
-def add_own_vlan(index: int, vlan: int) -> Message:
-    """The port's untagged frames belong to it (PVID) and leave untagged.
-
-    This and what follows are VLANs of bridge ports (linux/if_bridge.h); EOPNOTSUPP without
-    CONFIG_BRIDGE_VLAN_FILTERING.
-    """
-    return _vlans(RTM_SETLINK, index, _vlan(vlan, PVID | UNTAGGED))
-
-
-def add_tagged_vlans(index: int, vlans: Iterable[int]) -> Message:
-    """At least one. Neighbouring ids travel as ranges."""
-    infos = [
-        _vlan(first, 0) if first == last else _vlan(first, RANGE_BEGIN) + _vlan(last, RANGE_END)
-        for first, last in ranges(vlans)
-    ]
-    return _vlans(RTM_SETLINK, index, *infos)
-
-
-def delete_vlans(index: int) -> Message:
-    """No error if there are none."""
-    return _vlans(RTM_DELLINK, index, _vlan(_FIRST_VLAN, RANGE_BEGIN) + _vlan(_LAST_VLAN, RANGE_END))
-
-
-def list_vlans() -> tuple[int, bytes]:
-    return RTM_GETLINK, _IFINFOMSG.pack(_AF_BRIDGE, 0, 0, 0, 0) + u32(IFLA_EXT_MASK, _RTEXT_FILTER_BRVLAN_COMPRESSED)
-
-
-def parse_vlans(body: bytes) -> PortVlans:
-    _, _, index, _, _ = fixed(_IFINFOMSG, body)
-    own = 0
-    untagged: set[int] = set()
-    tagged: set[int] = set()
-    first = 0
-    for kind, value in parse_list(parse(body, _IFINFOMSG.size).get(IFLA_AF_SPEC, b"")):
-        if kind != IFLA_BRIDGE_VLAN_INFO:
-            continue
-        flags, vlan = fixed(_VLAN_INFO, value)
-        if flags & RANGE_BEGIN:
-            first = vlan
-            continue
-        own = vlan if flags & PVID else own
-        ids = range(first if flags & RANGE_END else vlan, vlan + 1)
-        (untagged if flags & UNTAGGED else tagged).update(ids)
-    return PortVlans(index=index, own=own, untagged=frozenset(untagged), tagged=frozenset(tagged))
-
-
-def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs of neighbouring numbers as (first, last), in order."""
-    runs: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return runs
-
-
-def _vlans(kind: int, index: int, *infos: bytes) -> Message:
-    spec = nest(IFLA_AF_SPEC, u16(IFLA_BRIDGE_FLAGS, BRIDGE_FLAGS_MASTER), *infos)
-    return Message(kind, 0, _IFINFOMSG.pack(_AF_BRIDGE, 0, index, 0, 0) + spec)
-
-
-def _vlan(vlan: int, flags: int) -> bytes:
-    return attribute(IFLA_BRIDGE_VLAN_INFO, _VLAN_INFO.pack(flags, vlan))
+    return Message(RTM_DELLINK, 0, header() + u32(IFLA_GROUP, group))
 
 
 def _common(name: str, mtu: int, mac: Mac | None) -> bytes:

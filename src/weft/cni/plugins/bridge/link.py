@@ -9,16 +9,15 @@ from weft.cni.attachment.interface import Step, reason, set_quietly
 from weft.cni.plugins.bridge.conf import BridgeConf
 from weft.cni.sdk import record
 from weft.cni.sdk.startup import Call
-from weft.kernel.rtnetlink.link import (
+from weft.kernel.rtnetlink.bridgeport import (
     add_own_vlan,
     add_tagged_vlans,
     delete_vlans,
     list_vlans,
     parse_vlans,
-    set_link,
     set_port,
-    without_link_local,
 )
+from weft.kernel.rtnetlink.link import set_link, without_link_local
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Cidr
 from weft.model.kernel.marks import ALIAS, BRIDGE_ALIAS, GATEWAY_ALIAS, POD_ALIAS

@@ -5,7 +5,7 @@ import struct
 import pytest
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
-from weft.kernel.rtnetlink import link
+from weft.kernel.rtnetlink import bridgeport
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.netlink import Message
 from weft.model.kernel.reported import PortVlans
@@ -38,7 +38,7 @@ def listed(index: int, *flags_and_ids: tuple[int, int], spec: bool = True) -> by
 
 
 def test_the_own_vlan_of_a_port() -> None:
-    message = link.add_own_vlan(7, 100)
+    message = bridgeport.add_own_vlan(7, 100)
     seen = read(message)
     assert (message.kind, seen["family"], seen["index"]) == (19, 7, 7)  # RTM_SETLINK, AF_BRIDGE
     assert seen.get_attr("IFLA_AF_SPEC").get_attr("IFLA_BRIDGE_VLAN_FLAGS") == 1
@@ -46,34 +46,34 @@ def test_the_own_vlan_of_a_port() -> None:
 
 
 def test_tagged_vlans_travel_as_ranges() -> None:
-    message = link.add_tagged_vlans(7, (101, *range(200, 211), 4094))
+    message = bridgeport.add_tagged_vlans(7, (101, *range(200, 211), 4094))
     assert message.kind == 19
     assert infos(message) == [(0, 101), (BEGIN, 200), (END, 210), (0, 4094)]
 
 
 def test_all_vlans_of_a_port_go_in_one_message() -> None:
-    message = link.delete_vlans(7)
+    message = bridgeport.delete_vlans(7)
     assert message.kind == 17  # RTM_DELLINK
     assert infos(message) == [(BEGIN, 1), (END, 4094)]
 
 
 def test_asking_for_vlans() -> None:
-    kind, body = link.list_vlans()
+    kind, body = bridgeport.list_vlans()
     seen = read(Message(kind, 0, body))
     assert (kind, seen["family"], seen.get_attr("IFLA_EXT_MASK")) == (18, 7, 4)
 
 
 def test_what_the_kernel_says_of_a_port() -> None:
     body = listed(7, (OWN, 100), (0x4, 1), (BEGIN, 200), (END, 202), (0, 300), (BEGIN | 4, 400), (END | 4, 401))
-    assert link.parse_vlans(body) == PortVlans(
+    assert bridgeport.parse_vlans(body) == PortVlans(
         index=7, own=100, untagged=frozenset({1, 100, 400, 401}), tagged=frozenset({200, 201, 202, 300})
     )
-    assert link.parse_vlans(listed(8, spec=False)) == PortVlans(index=8)
+    assert bridgeport.parse_vlans(listed(8, spec=False)) == PortVlans(index=8)
 
 
 def test_an_answer_that_is_cut_off() -> None:
     with pytest.raises(Malformed):
-        link.parse_vlans(b"\7")
+        bridgeport.parse_vlans(b"\7")
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_an_answer_that_is_cut_off() -> None:
     ],
 )
 def test_runs_of_numbers(numbers: tuple[int, ...], runs: list[tuple[int, int]]) -> None:
-    assert list(link.ranges(numbers)) == runs
+    assert list(bridgeport.ranges(numbers)) == runs
