@@ -4,9 +4,10 @@ from typing import Final
 
 from weft.lab.fault import Fault, chain, ingress, note, noted
 from weft.lab.meshfaults import MESH
+from weft.lab.podfaults import PODS
 from weft.lab.policyfaults import POLICED
 
-VXLAN: Final = ("vxlan",)
+_VXLAN: Final = ("vxlan",)
 
 _PACKETS: Final[tuple[Fault, ...]] = (
     Fault(
@@ -44,7 +45,7 @@ _PACKETS: Final[tuple[Fault, ...]] = (
         about="the firewall drops the datagrams of the overlay",
         breaks=chain("somebody", "input", "udp dport 8472 drop"),
         mends="nft delete table inet somebody",
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="port-eaten",
@@ -53,7 +54,7 @@ _PACKETS: Final[tuple[Fault, ...]] = (
         breaks=ingress("udp dport 8472 drop"),
         mends="nft delete table netdev somebody",
         elsewhere=True,  # the node itself sees that it is a rule
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="path-narrow",
@@ -61,11 +62,11 @@ _PACKETS: Final[tuple[Fault, ...]] = (
         about="a link on the way is narrower than the uplink says, and says nothing",
         breaks=chain("somebody", "prerouting", "udp dport 8472 meta length > 1400 drop"),
         mends="nft delete table inet somebody",
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
 )
 
-BETWEEN: Final = (
+_BETWEEN: Final = (
     Fault(
         name="route-lost",
         code="ROUTE-001",
@@ -109,7 +110,7 @@ BETWEEN: Final = (
         breaks="ip link set $DEVICE down",
         mends="ip link set $DEVICE up",
         repaired=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="device-narrow",
@@ -117,7 +118,7 @@ BETWEEN: Final = (
         about="the device has another MTU than pods",
         breaks="ip link set $DEVICE mtu 1300",
         repaired=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="address-lost",
@@ -125,7 +126,7 @@ BETWEEN: Final = (
         about="another program took the device's address off it",
         breaks="ip address delete ${SUBNET%/*}/32 dev $DEVICE",
         repaired=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="device-managed",
@@ -134,7 +135,7 @@ BETWEEN: Final = (
         breaks="links=/run/systemd/netif/links; mkdir -p $links; printf 'ADMIN_STATE=configured\\nNETWORK_FILE=/a\\n'"
         " >$links/$(ip -o link show $DEVICE | cut -d: -f1)",
         mends="rm -r /run/systemd",
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="device-gone",
@@ -142,7 +143,7 @@ BETWEEN: Final = (
         about="the device between the nodes is gone",
         breaks="ip link delete $DEVICE",
         repaired=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="device-squatted",
@@ -151,7 +152,7 @@ BETWEEN: Final = (
         breaks="kill -STOP $(pgrep -x weftd); ip link delete $DEVICE;"
         " ip link add somebodys type vxlan id 1 dstport 8472 dev $UPLINK; kill -CONT $(pgrep -x weftd)",
         mends="ip link delete somebodys",
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="mac-changed",
@@ -159,7 +160,7 @@ BETWEEN: Final = (
         about="a network manager gave the device another MAC than peers were told",
         breaks="ip link set $DEVICE address 0e:00:00:00:00:01",
         repaired=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="neighbour-lost",
@@ -168,9 +169,10 @@ BETWEEN: Final = (
         # Again if it fails: the daemon may be putting an entry back that it has listed.
         breaks="ip neigh flush nud permanent dev $DEVICE || ip neigh flush nud permanent dev $DEVICE",
         repaired=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
 )
+
 _SECOND_LINK: Final = "ip link add lan1 type bridge; ip link set lan1 up; ip route add $FAR/32 dev lan1"
 _WRONG_DATAGRAM: Final = (
     "import socket, struct, sys; a = socket.inet_aton(sys.argv[1]);"
@@ -186,95 +188,7 @@ _CONNECTIONS: Final = (
 _MTU: Final = "ip -o link show $UPLINK | sed 's/.* mtu \\([0-9]*\\) .*/\\1/'"
 _TIMEOUT: Final = "net.netfilter.nf_conntrack_udp_timeout"
 _FILTER: Final = "net.ipv4.conf.$UPLINK.rp_filter"
-_PORTS: Final = (
-    "for port in $(ip -o link show master $BRIDGE | cut -d' ' -f2 | cut -d@ -f1); do bridge link set dev $port %s; done"
-)
-PODS: Final = (
-    Fault(
-        name="bridge-down",
-        code="BRIDGE-006",
-        about="the pods' bridge is down",
-        breaks="ip link set $BRIDGE down",
-        mends="ip link set $BRIDGE up",
-        repaired=True,
-    ),
-    Fault(
-        name="bridge-elsewhere",
-        code="BRIDGE-001",
-        about="the pods' bridge has the address of an earlier subnet",
-        breaks="ip address flush dev $BRIDGE scope global; ip address add 10.99.0.1/24 dev $BRIDGE",
-        mends="ip address flush dev $BRIDGE scope global; ip address add $GATEWAY dev $BRIDGE",
-    ),
-    Fault(
-        name="hairpin-off",
-        code="BRIDGE-003",
-        about="pods do not get back what they send to themselves by a Service",
-        breaks=_PORTS % "hairpin off",
-        mends=_PORTS % "hairpin on",
-    ),
-    Fault(
-        name="ports-disabled",
-        code="BRIDGE-007",
-        about="the ports of pods' bridge take no packets",
-        breaks=_PORTS % "state 0",
-        mends=_PORTS % "state 3",
-    ),
-    Fault(
-        name="ports-isolated",
-        code="BRIDGE-007",
-        about="pods of a node do not reach each other",
-        breaks=_PORTS % "isolated on",
-        mends=_PORTS % "isolated off",
-    ),
-    Fault(
-        name="plugin-missing",
-        code="CNI-001",
-        about="a network names a plugin that is not there",
-        breaks='echo \'{"cniVersion":"1.0.0","name":"more","plugins":[{"type":"macwand"}]}\''
-        " >/etc/cni/net.d/99-more.conflist",
-        mends="rm /etc/cni/net.d/99-more.conflist",
-    ),
-    Fault(
-        name="conflist-stale",
-        code="CLEAN-001",
-        about="another pod network has left its configuration, and runtimes take it first",
-        breaks='echo \'{"cniVersion":"1.0.0","name":"former","plugins":[{"type":"bridge"}]}\''
-        " >/etc/cni/net.d/00-former.conflist",
-        mends="rm /etc/cni/net.d/00-former.conflist",
-    ),
-    Fault(
-        name="network-left",
-        code="CLEAN-001",
-        about="another pod network has left its links",
-        breaks="ip link add cali0123456789a type bridge",
-        mends="ip link delete cali0123456789a",
-    ),
-    Fault(
-        name="subnet-file-gone",
-        code="LEASE-001",
-        about="the file that plugins read is deleted",
-        breaks="rm /run/flannel/subnet.env",
-        repaired=True,
-    ),
-    Fault(
-        name="subnet-full",
-        code="IPAM-002",
-        about="all addresses of the node are given",
-        breaks="for n in $(seq 2 254); do f=/var/lib/cni/networks/$CNI/${SUBNET%.*}.$n;"
-        ' [ -e $f ] || printf "gone\\neth0" >$f; done',
-        mends="grep -lx gone /var/lib/cni/networks/$CNI/* | xargs -r rm",
-    ),
-    Fault(
-        name="addresses-leaked",
-        code="IPAM-001",
-        about="containers have gone without DEL, and their addresses are still reserved",
-        breaks='for n in $(seq 100 139); do printf "gone\neth0" >/var/lib/cni/networks/$CNI/${SUBNET%.*}.$n; done',
-        mends="grep -lx gone /var/lib/cni/networks/$CNI/* | xargs -r rm",
-    ),
-)
-
-
-NODES: Final = (
+_NODES: Final = (
     Fault(
         name="daemon-killed",
         code="INST-003",
@@ -303,7 +217,7 @@ NODES: Final = (
         about="the link between the nodes got a smaller MTU, and pods keep theirs",
         breaks=f"{note('mtu', _MTU)}; ip link set $UPLINK mtu 1400",
         mends=f"ip link set $UPLINK mtu {noted('mtu')}",
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="uplink-other",
@@ -360,7 +274,7 @@ NODES: Final = (
         code="CSUM-001",
         about="a network card of a peer sends datagrams with wrong checksums",
         breaks=f'python3 -c "{_WRONG_DATAGRAM}" ${{GATEWAY%/*}}',
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
     Fault(
         name="network-uninstalled",
@@ -368,8 +282,8 @@ NODES: Final = (
         about="the pod network was taken off the node, and left its configuration",
         breaks="kill -9 $(pgrep -x weftd); ip link delete $DEVICE; rm /run/flannel/subnet.env",
         kills=True,
-        backends=VXLAN,
+        backends=_VXLAN,
     ),
 )
 
-FAULTS: Final[tuple[Fault, ...]] = (*_PACKETS, *BETWEEN, *PODS, *NODES, *MESH, *POLICED)
+FAULTS: Final[tuple[Fault, ...]] = (*_PACKETS, *_BETWEEN, *PODS, *_NODES, *MESH, *POLICED)
