@@ -14,6 +14,9 @@
 {{- fail (printf "flannel.args: %s stands beside netpol.enabled, which says it by netpol.mode; take one of them out" .) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.netpol.enabled (semverCompare "<1.28.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "netpol.enabled: Kubernetes %s cannot leave pods of the nodes' own network out of a list (spec.hostNetwork), so nodes could not enforce policies; expected 1.28 or newer, or netpol.enabled=false" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if not (or .Values.podCidr .Values.podCidrv6) -}}
 {{- fail "podCidr and podCidrv6 are both empty: expected the network of one family at least" -}}
 {{- end -}}

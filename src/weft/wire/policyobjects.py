@@ -67,10 +67,17 @@ class PortObject(Value):
 
 class ContainerObject(Value):
     ports: list[PortObject] | None = None
+    restart: str = field(name="restartPolicy", default="")
+
+    @property
+    def is_sidecar(self) -> bool:
+        """An init container that runs beside the others (KEP-753): its ports are the pod's, as for a Service."""
+        return self.restart == "Always"
 
 
 class SpecObject(Value):
     containers: list[ContainerObject] | None = None
+    init: list[ContainerObject] | None = field(name="initContainers", default=None)
     node: str = field(name="nodeName", default="")
     host_network: bool = field(name="hostNetwork", default=False)
 
@@ -139,7 +146,8 @@ def namespace_of(found: NamespaceObject) -> Namespace:
 def pod_of(found: PodObject) -> Pod:
     """Its UID is the one that a runtime is given: of a static pod, that of its file, which its Pod object tells."""
     meta, spec, status = found.metadata, found.spec, found.status
-    ports = (port for container in spec.containers or () for port in container.ports or () if port.name)
+    containers = [*(spec.containers or ()), *(each for each in spec.init or () if each.is_sidecar)]
+    ports = (port for container in containers for port in container.ports or () if port.name)
     ips = (ip_in(each.ip) for each in status.ips or ())
     return Pod(
         namespace=intern(meta.namespace or "default"),

@@ -21,6 +21,10 @@ POD = {
             {"name": "c", "ports": [{"containerPort": 53, "name": "dns", "protocol": "UDP"}]},
             {"name": "d", "ports": [{"containerPort": 1, "name": "odd", "protocol": "ICMP"}]},
         ],
+        "initContainers": [
+            {"name": "proxy", "restartPolicy": "Always", "ports": [{"containerPort": 15090, "name": "metrics"}]},
+            {"name": "migrate", "ports": [{"containerPort": 9999, "name": "once"}]},
+        ],
     },
     "status": {"phase": "Running", "podIPs": [{"ip": "10.244.1.2"}, {"ip": "fd00::2"}, {"ip": "none"}]},
 }
@@ -53,7 +57,7 @@ def test_a_pod():
     pod = pod_of(msgspec.json.decode(msgspec.json.encode(POD), type=PodObject))
     assert (str(pod), pod.uid, pod.node, pod.labels) == ("shop/web-1", "u-1", "node1", {"app": "web"})
     assert pod.ips == (ip_address("10.244.1.2"), ip_address("fd00::2"))
-    assert pod.ports == (NamedPort("http", "tcp", 8080), NamedPort("dns", "udp", 53))
+    assert pod.ports == (NamedPort("http", "tcp", 8080), NamedPort("dns", "udp", 53), NamedPort("metrics", "tcp", 15090))
     assert pod.counts
 
 
