@@ -6,18 +6,22 @@ How the kernel's own monitor is read is tried in tests/vm.
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.kernel.plainnode import WEFT, Node
 from tests.support.netns import Netns
+from weft.diag.drops import sources
 from weft.diag.drops.sources import Counted
 from weft.diag.sight.look import Places
 from weft.diag.trace.sending import send
+from weft.model.kernel.policytable import INET
 
 PING = "ping -q -c3 -i0.05 -W0.2"
 SECONDS = 60
@@ -52,7 +56,7 @@ DROPS = {
             "nft 'add rule ip x c ip saddr 10.9.0.2 counter drop'"
         ),
         f"{PING} 10.9.0.1",
-        {"reason": "rule", "code": "FW-002", "rule": "rule 1 of ip x, in chain c"},
+        {"reason": "rule", "code": "FW-002", "rule": "rule of ip x c (handle 2)"},
     ),
     "no route": ("true", f"{PING} 192.0.2.1", {"reason": "IpExt.InNoRoutes", "code": "ROUTE-003"}),
     "a full queue": (
@@ -105,4 +109,23 @@ def test_what_has_grown_is_told_once(netns: Netns, tmp_path: Path):
         netns.call(lambda port=port: send(HERE, HERE, kind="udp", port=port, numbers=[1, 3, 5]))
     found = {each.reason: (each.count, each.code) for each in netns.call(lambda: list(counted.losses()))}
     assert (found["rule"], found["Udp.NoPorts"]) == ((3, "FW-002"), (3, "VTEP-004"))
+    assert netns.call(lambda: list(counted.losses())) == []
+
+
+def test_a_rule_that_is_added_later_and_what_policies_refuse_are_told(netns: Netns, tmp_path: Path):
+    places = Places(subnet_file=tmp_path / "subnet.env", conf_dir=tmp_path, data_dir=tmp_path, run=tmp_path)
+    key = "type ipv4_addr . ipv4_addr . inet_proto . inet_service"
+    netns.run(
+        f"nft add table {INET}; nft 'add set {INET} denied-out4 {{ {key}; flags timeout; timeout 9m; counter; }}'"
+    )
+    counted = netns.call(lambda: Counted(places))
+    netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
+    netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
+    netns.run(f"nft 'add element {INET} denied-out4 {{ 10.9.0.2 . 10.9.0.3 . udp . 53 counter packets 4 bytes 9 }}'")
+    netns.call(lambda: send(HERE, HERE, kind="udp", port=7, numbers=[1, 3, 5]))
+    with mock.patch.object(sources.time, "monotonic", return_value=time.monotonic() + 1000):  # it looks again by then
+        found = {each.reason: each for each in netns.call(lambda: list(counted.losses()))}
+    assert (found["rule"].count, found["rule"].rule) == (3, "rule of ip x p (handle 2)")
+    denied = found["policy"]
+    assert (denied.count, denied.source, denied.target, denied.port) == (4, "10.9.0.2", "10.9.0.3", 53)
     assert netns.call(lambda: list(counted.losses())) == []

@@ -58,6 +58,6 @@ def following(seen: Refused) -> Iterator[tuple[Refusal, bool]]:
     for each in reversed(list(islice(seen.flows, 10))):
         yield each, seen.audit
     for now in watched(look, _LOOK_SECONDS):
-        for each in refusals.grown(seen, now):
+        for each, _ in refusals.grown(seen, now):
             yield each, now.audit
         seen = now

@@ -181,10 +181,12 @@ def _flow(each: Element, names: _Names) -> Refusal:
     )
 
 
-def grown(before: Refused | None, now: Refused) -> Iterable[Refusal]:
-    """What was refused since, the oldest first."""
+def grown(before: Refused | None, now: Refused) -> Iterator[tuple[Refusal, int]]:
+    """What was refused since, the oldest first, and how many packets."""
     known = {_which(each): each.packets for each in before.flows} if before is not None else {}
-    return [each for each in reversed(now.flows) if each.packets > known.get(_which(each), 0)]
+    for each in reversed(now.flows):
+        if (more := each.packets - known.get(_which(each), 0)) > 0:
+            yield each, more
 
 
 def _which(each: Refusal) -> tuple[str, str, str, str, int]:

@@ -1,7 +1,7 @@
 """Where it is seen that a node drops packets: the kernel's monitor where it has one, else counters."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Final, Protocol
 
@@ -10,6 +10,7 @@ from weft.desired.policy.refusals import Refusal, Refused
 from weft.diag.drops.loss import Loss, Whose, losses_of, told
 from weft.diag.owners import POLICY_TABLE
 from weft.diag.rules.matching import Packet
+from weft.diag.rules.ruleset import Name, Ruleset
 from weft.diag.sight.look import Places, look
 from weft.diag.trace.bothways import entry_of
 from weft.diag.trace.grown import difference
@@ -41,7 +42,9 @@ class _Seen:
 
     def _look(self) -> None:
         began = time.monotonic()
+        self.generation = _generation()
         self.whose = Whose(look(self._places))
+        self.dropping = _dropping(self.whose.sight.rules)
         ended = time.monotonic()
         self._again = ended + max(_LOOK_AGAIN, _REST * (ended - began))
         self._foretold = dict[Packet, Problem | None]()  # of kinds that were shown since: some hundreds
@@ -75,50 +78,82 @@ class Told:
 
 
 class Counted:
-    """By counters of the kernel, of rules, and of what policies refuse; without whose packets it was, mostly."""
+    """By counters of the kernel, of rules, and of what policies refuse; without whose packets it was, mostly.
+
+    To read all rules of a node of many Services takes tenths of a second. So each time only the chains are read that
+    have a rule which counts and drops. Which these are is looked for when rules have changed, and whose addresses are
+    which when something was dropped.
+    """
 
     def __init__(self, places: Places) -> None:
         self._seen = _Seen(places)
-        self._before = self._counters()
+        self._counters = _counters()
         self._rules = self._dropped_by_rules()
-        self._refused = _refusals()
+        self._flows = dict[tuple[str, bytes], int]()
+        self._refused: Refused | None = None
+        list(self._refusals())
 
     def losses(self) -> Iterator[Loss]:
-        self._seen.refresh()
-        now, rules, denied = self._counters(), self._dropped_by_rules(), _refusals()
-        yield from losses_of(difference(self._before, now), self._seen.whose)
-        for where, count in difference(self._rules, rules).items():
+        before, self._counters = self._counters, _counters()
+        grown = difference(before, self._counters)
+        if grown or _generation() != self._seen.generation:
+            self._seen.refresh()
+        yield from losses_of(grown, self._seen.whose)
+        counted, self._rules = self._rules, self._dropped_by_rules()
+        for where, count in difference(counted, self._rules).items():
             yield Loss(reason="rule", count=count, code="FW-002", words="a rule of the packet filter", rule=where)
-        if denied is not None and not denied.audit:
-            yield from (_of_policy(each) for each in refusals.grown(self._refused, denied))
-        self._before, self._rules, self._refused = now, rules, denied
+        for each, count in self._refusals():
+            yield _of_policy(each, count)
 
-    def _counters(self) -> dict[str, int]:
-        with counters_there() as read:
-            return read()
-
-    def _dropped_by_rules(self) -> Mapping[str, int]:
+    def _dropped_by_rules(self) -> dict[str, int]:
         """What rules of others have counted that drop; `_refusals` has those of policies."""
         found = dict[str, int]()
         with suppress(OSError), closing(NfSocket.open()) as nf:
-            tables = {chain[:2] for chain in self._seen.whose.sight.rules.chains}
-            for family, name in sorted(each for each in tables if each[0] in NFPROTO and each[1] != POLICY_TABLE):
-                for number, rule in enumerate(nf.rules(Table(family=family, name=name)), 1):
+            for family, name, chain in self._seen.dropping:
+                for rule in nf.rules(Table(family=family, name=name), chain):
                     if rule.leads == "drop":
-                        found[f"rule {number} of {family} {name}, in chain {rule.chain}"] = rule.packets
+                        found[f"rule of {family} {name} {chain} (handle {rule.handle})"] = rule.packets
         return found
 
+    def _refusals(self) -> Iterator[tuple[Refusal, int]]:
+        """What policies have refused since the last call, in an audit nothing."""
+        with suppress(OSError), closing(NfSocket.open()) as nf:
+            flows = {(each.set, each.key): each.packets for each in refused.flows(nf)}
+            more = any(count > self._flows.get(which, 0) for which, count in flows.items())
+            self._flows = flows
+            if more and (held := refused.look(nf)) is not None:
+                before, self._refused = self._refused, refusals.refused(held, {})
+                if not self._refused.audit:
+                    yield from refusals.grown(before, self._refused)
 
-def _refusals() -> Refused | None:
+
+def _counters() -> dict[str, int]:
+    with counters_there() as read:
+        return read()
+
+
+def _generation() -> int:
+    """Changes with the rules; 0 without nf_tables."""
     with suppress(OSError), closing(NfSocket.open()) as nf:
-        held = refused.look(nf)
-        return None if held is None else refusals.refused(held, {})
-    return None
+        return nf.generation()
+    return 0
 
 
-def _of_policy(each: Refusal) -> Loss:
+def _dropping(rules: Ruleset) -> list[Name]:
+    """The chains, but of policies, that have a rule which counts and drops."""
+    return [
+        place
+        for place, chain in rules.chains.items()
+        if place[0] in NFPROTO
+        and place[1] != POLICY_TABLE
+        and any({"counter", "drop"} <= {kind for kind, _ in rule.statements} for rule in chain.rules)
+    ]
+
+
+def _of_policy(each: Refusal, count: int) -> Loss:
     return Loss(
         reason="policy",
+        count=count,
         protocol=each.protocol,
         source=each.source,
         target=each.target,

@@ -39,6 +39,7 @@ _DELTABLE: Final = _SUBSYS << 8 | 2
 _GETCHAIN: Final = _SUBSYS << 8 | 4
 _DELCHAIN: Final = _SUBSYS << 8 | 5
 _GETRULE: Final = _SUBSYS << 8 | 7
+_GETGEN: Final = _SUBSYS << 8 | 16
 _DELRULE: Final = _SUBSYS << 8 | 8
 _GETSET: Final = _SUBSYS << 8 | 10
 _DELSET: Final = _SUBSYS << 8 | 11
@@ -51,8 +52,10 @@ _NFTA_TABLE_FLAGS: Final = 2
 _NFT_TABLE_DORMANT: Final = 1
 _NFTA_CHAIN_TABLE: Final = 1
 _NFTA_CHAIN_NAME: Final = 3
+_GEN_ID: Final = 1  # NFTA_GEN_ID
 _NFTA_RULE_TABLE: Final = 1
 _NFTA_RULE_CHAIN: Final = 2
+_NFTA_RULE_HANDLE: Final = 3
 _NFTA_RULE_EXPRESSIONS: Final = 4
 _NFTA_RULE_USERDATA: Final = 7
 _NFTA_SET_TABLE: Final = 1
@@ -176,6 +179,11 @@ class NfSocket:
         found = [_rule(rule) for rule in self._in(table, _GETRULE, _NFTA_RULE_TABLE, of)]
         return [each for each in found if chain in ("", each.chain)]
 
+    def generation(self) -> int:
+        """It changes with each transaction of anybody, in any table of this network namespace."""
+        found = parse(self._socket.ask(Message(_GETGEN, 0, _HEAD.pack(0, 0, 0))), _HEAD.size)
+        return found.network_number(_GEN_ID) or 0
+
     def _in(self, table: Table, kind: int, named: int, further: bytes = b"") -> list[Attributes]:
         """The objects of a table: kernels differ in whether they look at its name in the request."""
         bodies = self._list(kind, _head(table) + text(named, table.name) + further)
@@ -276,6 +284,7 @@ def _rule(found: Attributes) -> RuleSeen:
         comment=_comment(found.get(_NFTA_RULE_USERDATA, b"")),
         leads=leads,
         packets=packets or 0,
+        handle=found.network_number(_NFTA_RULE_HANDLE) or 0,
     )
 
 

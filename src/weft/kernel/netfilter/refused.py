@@ -22,15 +22,20 @@ def counted(mode: Mode) -> dict[str, int]:
         }
 
 
+def flows(nf: NfSocket) -> tuple[Element, ...]:
+    """What was refused and is remembered, with its counters; nothing without the table. Raises `NetlinkError`."""
+    return tuple(_of_sets(nf, "denied-"))
+
+
 def look(nf: NfSocket) -> Held | None:
     """None without the table. Raises `NetlinkError`."""
     table = table_of(INET)
     if not nf.has_table(table):
         return None
+    return Held(refused=flows(nf), pods=tuple(_of_sets(nf, "")), rules=tuple(nf.rules(table)))
 
-    def of_sets(prefix: str) -> Iterator[Element]:
-        for way in MAP.values():
-            for family in (4, 6):
-                yield from nf.elements(table, f"{prefix}{way}{family}")
 
-    return Held(refused=tuple(of_sets("denied-")), pods=tuple(of_sets("")), rules=tuple(nf.rules(table)))
+def _of_sets(nf: NfSocket, prefix: str) -> Iterator[Element]:
+    for way in MAP.values():
+        for family in (4, 6):
+            yield from nf.elements(table_of(INET), f"{prefix}{way}{family}")

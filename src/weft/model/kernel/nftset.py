@@ -31,6 +31,7 @@ class RuleSeen(Value):
     comment: str
     leads: str
     packets: int  # of its first counter
+    handle: int = 0
 
 
 class Add(Value, kw_only=False):

@@ -88,9 +88,9 @@ def test_what_is_counted_in_all_and_an_audit():
 def test_what_has_grown_since_is_told_again():
     first, second = flow("denied-in6", FAR6, FAR6, left=100), flow("denied-in4", FAR, IP, left=500_000)
     before = refused(held(flows=[first, second]), {})
-    assert [each.source for each in grown(None, before)] == [str(FAR6), str(FAR)]
+    assert [each.source for each, _ in grown(None, before)] == [str(FAR6), str(FAR)]
     more = replace(first, packets=2)
-    assert [each.packets for each in grown(before, refused(held(flows=[more, second]), {}))] == [2]
+    assert [(each.packets, new) for each, new in grown(before, refused(held(flows=[more, second]), {}))] == [(2, 1)]
 
 
 def test_what_has_no_ports_has_its_protocols_name_alone():
