@@ -34,9 +34,18 @@ class Cluster(Value):
 
 @contextmanager
 def cluster(
-    network: str, programs: Path, images: Callable[[Path], Sequence[Path]], *, policies: bool
+    network: str,
+    programs: Path,
+    images: Callable[[Path], Sequence[Path]],
+    *,
+    policies: bool,
+    kinds: Sequence[Path] = (),
 ) -> Iterator[Cluster]:
-    """A cluster of three nodes for the block, which enforce policies or not. `images` writes them into a folder."""
+    """A cluster of three nodes for the block, which enforce policies or not. `images` writes them into a folder.
+
+    `kinds` are files of CustomResourceDefinitions. They come before policies are turned on: a running weftd notices a
+    new kind only after up to a minute.
+    """
     name = f"c{os.getpid()}"
     environ = os.environ | {"WEFT_KUBERNETES": str(programs)}
     start = time.monotonic()
@@ -46,6 +55,9 @@ def cluster(
             config = Path("/run/weft-lab") / name / "kubeconfig"
             kubectl = (str(programs / "kubectl"), f"--kubeconfig={config}")
             made = Cluster(lab=name, config=config, kubectl=kubectl, folder=Path(folder))
+            for file in kinds:
+                said([*kubectl, "apply", "--server-side", "-f", file])
+                said([*kubectl, "wait", "--for=condition=Established", "-f", file, "--timeout=60s"])
             if policies:
                 _enforce(kubectl)
             _prepare(made, images(made.folder))

@@ -42,7 +42,8 @@ def main() -> int:
     _REPORTS.mkdir(parents=True, exist_ok=True)
     cyclonus = chosen.suite == "cyclonus"
     write = partial(images.of_cyclonus, suites=suites) if cyclonus else images.of_cnp
-    with cluster(chosen.network, programs, partial(write, programs=programs), policies=True) as made:
+    kinds = () if cyclonus else (suites / _CRD,)
+    with cluster(chosen.network, programs, partial(write, programs=programs), policies=True, kinds=kinds) as made:
         start = time.monotonic()
         passed, failed = _cyclonus(made, suites, chosen.slice) if cyclonus else _cnp(made, suites)
         seconds = time.monotonic() - start
@@ -68,8 +69,6 @@ def _cyclonus(made: Cluster, suites: Path, count: int) -> tuple[int, list[str]]:
 
 def _cnp(made: Cluster, suites: Path) -> tuple[int, list[str]]:
     """Return how many tests of standard features passed, and those that did not. What was left out is in the report."""
-    said([*made.kubectl, "apply", "--server-side", "-f", suites / _CRD])
-    said([*made.kubectl, "wait", "--for=condition=Established", "-f", suites / _CRD, "--timeout=60s"])
     output = _REPORTS / "cnp.yaml"
     command = [suites / "cnp.test", "-test.v", "-test.timeout=60m", f"-config={made.config}", f"-version={__version__}"]
     _run([*command, *(() if images.has_sctp() else (f"-skip={_SCTP}",))], output, {})
