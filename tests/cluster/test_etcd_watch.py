@@ -422,6 +422,41 @@ async def test_a_restored_snapshot_is_listed_again(own_server, make_store, prefi
         await until(events, puts("10.3.9.0-24"))
 
 
+@pytest.mark.parametrize("many", [0, 150], ids=["few", "many"])
+@pytest.mark.parametrize("later", ["10.3.4.0-24", "10.3.3.0-24"], ids=["other", "same"])
+@pytest.mark.parametrize("lost", ["put", "deletion"])
+async def test_a_restored_snapshot_that_has_caught_up_is_listed_again(
+    own_server, make_store, make_proxy, prefix, tmp_path, *, many, lost, later
+):
+    """Its term began again where ours did, and new writes have made up for the lost ones before we look."""
+    proxy = await make_proxy(own_server)
+    own_server.put(f"{prefix}/subnets/10.3.1.0-24", value("1.1.1.1"))
+    own_server.fill((f"{prefix}/subnets/10.3.{third}.0-24", value("1.1.1.2")) for third in range(50, 50 + many))
+    own_server.snapshot(tmp_path / "snapshot")
+    async with watching(make_store(proxy.url)) as events:
+        await soon(anext(events))
+        if lost == "put":
+            own_server.put(f"{prefix}/subnets/10.3.2.0-24", value("1.1.1.2"))
+        else:
+            own_server.delete(f"{prefix}/subnets/10.3.1.0-24")
+        own_server.put(f"{prefix}/subnets/10.3.3.0-24", value("1.1.1.2"))
+        await until(events, puts("10.3.3.0-24"))
+        waiting = await nothing(events, 0.1)
+        await proxy.cut()
+        own_server.stop()
+        own_server.restore(tmp_path / "snapshot")
+        own_server.start()
+        own_server.put("/elsewhere", "x")
+        own_server.put(f"{prefix}/subnets/{later}", value("1.1.1.2"))
+        await proxy.open()
+        event = await soon(waiting, 20)
+        while not is_listed(event):
+            event = await soon(anext(events), 20)
+        names = {each.id for each in event.leases}
+        assert {name for name in names if int(name.split(".")[2]) < 50} == {"10.3.1.0-24", later}
+        assert len(names) == 2 + many
+
+
 async def test_another_cluster_behind_the_same_address_is_listed_again(tmp_path, make_store, prefix):
     first = Etcd(tmp_path / "a", wheel()).start()
     second = Etcd(tmp_path / "b", wheel())

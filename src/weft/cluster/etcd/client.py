@@ -51,6 +51,7 @@ class Client:
         self._endpoints = parse_endpoints(access)
         self._turn = 0
         self._link: Link | None = None
+        self.breaks = 0  # how many connections have ended: behind the next one may be another history
         self._token = ""
         self._connecting = asyncio.Lock()
         self._reach = Reach(access.timing.connect)
@@ -68,6 +69,7 @@ class Client:
         if self._link is not None:
             self._link.drop()
             self._link = None
+            self.breaks += 1
 
     @property
     def where(self) -> str:
@@ -232,7 +234,7 @@ class Client:
         """Leave an endpoint that failed, unless someone else has done so already."""
         link.drop()
         if self._link is link:
-            self._link = None
+            self.close()
             self._turn += 1
 
     async def _broken(self, link: Link, error: BaseException) -> WeftError:
