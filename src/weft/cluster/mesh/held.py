@@ -24,7 +24,6 @@ class Held:
         self._waiting: deque[Effect] = deque()  # in the order of the core
         self._fed = asyncio.Event()
         self._is_kept = asyncio.Event()  # no Keep waits or is being written
-        self._is_kept.set()
 
     async def kept(self) -> None:
         """Wait until the disk has all that is to be kept: what the core knows then is what it would begin with."""
@@ -52,10 +51,11 @@ class Held:
             self._fed.set()
 
     def clear(self) -> None:
+        """What waits is carried out by no run, nor is it kept: who waits for that waits until the next run."""
         self._waiting.clear()
-        self._is_kept.set()
 
     async def run(self) -> NoReturn:
+        self._look_whether_kept()
         while True:
             await self._fed.wait()
             self._fed.clear()
@@ -66,10 +66,13 @@ class Held:
                     await self._keep(
                         next((each for each in reversed(self._waiting) if isinstance(each, Keep)), effect).kept
                     )
-                    if not any(isinstance(each, Keep) for each in self._waiting):
-                        self._is_kept.set()
+                    self._look_whether_kept()
                 else:
                     self._do(effect)
+
+    def _look_whether_kept(self) -> None:
+        if not any(isinstance(each, Keep) for each in self._waiting):
+            self._is_kept.set()
 
     def _waits(self, effect: Effect) -> bool:
         if isinstance(effect, Send):

@@ -125,6 +125,25 @@ async def test_what_came_before_a_keep_does_not_wait_for_it_although_an_older_on
     task.cancel()
 
 
+async def test_what_a_fault_of_the_core_has_thrown_away_is_not_taken_for_kept():
+    """Others' leases, which wait for it, would else be on disk before what they follow from."""
+    written = []
+
+    async def keep(kept):
+        written.append(kept)
+
+    held = Held(keep, written.append)
+    held.take([Keep(kept=replace(HELD, version=2))])
+    waiting = awaited(held.kept())
+    held.clear()
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    running = awaited(held.run())
+    await waiting
+    assert not written
+    running.cancel()
+
+
 async def test_signs_of_life_paths_dials_and_words_go_past_a_disk_that_does_not_take_it():
     world = World(FakeDisk(saved()))
     async with running(world):
