@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -341,7 +342,11 @@ def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
     init = _INIT
     for word, value in (("modules", " ".join(_MODULES)), ("checks", " ".join(modules)), ("python", str(_PYTHON))):
         init = init.replace(f"@{word}@", value)
-    for name, text in (("init", init), ("usr/bin/weft", _WEFT)):
+    # Guards are started with `python -I`, which does without PYTHONPATH.
+    paths = [
+        (f"{each.lstrip('/')}/weft.pth", "/weft/src\n/python\n") for each in site.getsitepackages([sys.base_prefix])
+    ]
+    for name, text in (("init", init), ("usr/bin/weft", _WEFT), *paths):
         script = tree / name
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(text)

@@ -3,7 +3,10 @@
 Generic netlink of linux/net_dropmon.h, in the mode of packets. A kernel has one monitor, which tells of all network
 namespaces and is reached from the first one alone (net_drop_monitor_family is not `netnsok`). It has no owner: it goes
 on when the process that started it has ended. So a guard, `python -I -m weft.kernel.dropmonitor …`, waits for the end
-of descriptor 3, a pipe that this process holds, and stops the monitor however this process ends.
+of descriptor 3, a pipe that this process holds, and stops the monitor however this process ends. A guard that was
+killed is replaced; only if both are killed within a second, the monitor goes on.
+
+The kernel does not say whether a monitor runs, but it is configured only while none does.
 """
 
 import errno
@@ -21,7 +24,7 @@ from weft.kernel.ending import spawn
 from weft.kernel.rtnetlink.attributes import parse, u8, u32
 from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket, messages_in, widen
 from weft.model.kernel.dropped import Drop
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 _FAMILY: Final = "NET_DM"
 _VERSION: Final = 2
@@ -58,6 +61,7 @@ _DATAGRAM: Final = 1 << 16
 _AT_ONCE: Final = 1 << 12  # datagrams: some tenths of a second of work
 _GUARD: Final = ("-I", "-m", "weft.kernel.dropmonitor")
 _WATCHED: Final = 3  # the descriptor behind the standard streams
+_LEAVE: Final = b"-"  # tells a guard that the monitor is another program's
 
 
 class _Settings(Value):
@@ -115,6 +119,7 @@ class Monitor:
             if family is None:
                 raise OSError(errno.ENOENT, "this kernel, or this network namespace, has no drop_monitor")
             self._family = family
+            self._before = self._settings()
             self._alerts = Alerts(family)
         except BaseException:
             self._asking.close()
@@ -133,33 +138,51 @@ class Monitor:
 
     def close(self) -> None:
         """Return when the monitor is stopped, if this one has started it."""
-        if self._guard:
-            os.close(self._held)
-            with suppress(ChildProcessError):
-                os.waitpid(self._guard, 0)
-            self._guard = 0
-        self._alerts.close()
-        self._asking.close()
+        try:
+            if self._guard:
+                _stop(self._asking, self._family, self._before)
+                self._dismiss_guard()
+        finally:
+            self._alerts.close()
+            self._asking.close()
 
     def renew(self) -> None:
-        """Start the monitor unless it runs. Raises `OSError` as a new one does."""
-        if self._guard:
-            return
-        before = self._settings()
-        if not self._do(_CONFIG, _said(_Settings(mode=_PACKETS, shown=_SHOWN, kept=before.kept))):
-            if before.mode != _PACKETS:
-                raise OSError(errno.EBUSY, "another program has drop_monitor count packets instead of reporting them")
-            return
-        reading, self._held = os.pipe()
+        """Start the monitor unless it runs, and replace a guard that was killed. Raises `OSError` as a new one does."""
+        if self._guard and self._guard_has_ended():
+            self._dismiss_guard()
+            self._start_guard()
+        if self._do(_CONFIG, _said(replace(self._before, mode=_PACKETS, shown=_SHOWN))):
+            if not self._guard:
+                self._start_guard()
+            if not self._do(_START):  # another program was faster
+                self._dismiss_guard()
+        if self._settings().mode != _PACKETS:  # which nobody changes while it runs
+            raise OSError(errno.EBUSY, "another program has drop_monitor count packets instead of reporting them")
+
+    def _start_guard(self) -> None:
+        reading, held = os.pipe()
         try:
-            numbers = (self._family, before.mode, before.shown, before.kept)
+            numbers = (self._family, self._before.mode, self._before.shown, self._before.kept)
             self._guard = spawn([sys.executable, *_GUARD, *map(str, numbers)], [reading])
         except BaseException:
-            os.close(self._held)
+            os.close(held)
             raise
         finally:
             os.close(reading)
-        self._do(_START)
+        self._held = held
+
+    def _dismiss_guard(self) -> None:
+        """Have it end and leave the monitor alone, and wait for it."""
+        with suppress(BrokenPipeError):
+            os.write(self._held, _LEAVE)
+        os.close(self._held)
+        with suppress(ChildProcessError):
+            os.waitpid(self._guard, 0)
+        self._guard = 0
+
+    def _guard_has_ended(self) -> bool:
+        """It ends before this process only by being killed."""
+        return os.waitid(os.P_PID, self._guard, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def take(self) -> Iterator[Drop]:
         """The drops that have come, some thousands at most."""
@@ -213,13 +236,19 @@ def _done(asking: NetlinkSocket, message: Message) -> bool:
 
 
 def _wait(family: int, settings: _Settings) -> None:
-    """Wait until nobody holds the pipe, stop the monitor, and leave its settings as they were."""
+    """Wait until nobody holds the pipe, and stop the monitor; or be dismissed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.read(_WATCHED, 1)
+    if os.read(_WATCHED, 1) == _LEAVE:
+        return
     with closing(NetlinkSocket.open(genetlink.NETLINK_GENERIC)) as asking:
-        for command, body in ((_STOP, b""), (_CONFIG, _said(settings))):
-            _done(asking, Message(family, 0, genetlink.HEADER.pack(command, _VERSION) + body))
+        _stop(asking, family, settings)
+
+
+def _stop(asking: NetlinkSocket, family: int, settings: _Settings) -> None:
+    """Leave the monitor's settings as they were."""
+    for command, body in ((_STOP, b""), (_CONFIG, _said(settings))):
+        _done(asking, Message(family, 0, genetlink.HEADER.pack(command, _VERSION) + body))
 
 
 if __name__ == "__main__":
