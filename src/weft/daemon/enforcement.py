@@ -33,7 +33,7 @@ from weft.model.net import Ip, ip_in
 from weft.model.node.history import History
 from weft.model.node.nodestate import PolicyState
 from weft.model.policy import DIRECTIONS, ClusterPolicy, Pod, Policy, Thing
-from weft.model.text import counted
+from weft.model.text import counted, some_of
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)
@@ -283,9 +283,8 @@ class Enforcement:
         names = sorted(each.pod for key, each in self._attached.items() if not term.decider.ready(key))
         if not names:
             return None
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = "are refused" if self._mode == "enforce" else "would be refused"
-        seen = f"no Pod is read for what runs here as {', '.join(names[:_NAMED])}{more}: packets {what}"
+        seen = f"no Pod is read for what runs here as {some_of(names, _NAMED)}: packets {what}"
         return Problem(code="POL-003", where="policies", seen=seen, hint=self._source.advice)
 
     def _warn(self) -> None:

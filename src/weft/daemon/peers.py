@@ -22,7 +22,7 @@ from weft.model.cluster import Listed, Lost, StoreEvent, Token
 from weft.model.errors import Problem
 from weft.model.lease import LEASE_TTL, Lease
 from weft.model.node.status import Status
-from weft.model.text import counted
+from weft.model.text import counted, some_of
 from weft.model.value import replace
 
 log = logging.getLogger(__name__)
@@ -232,12 +232,11 @@ class Peers:
         """The store hears nothing of some leases, and of others it does."""
         if not self._unheard:
             return None
-        names, more = sorted(self._unheard), len(self._unheard) - _SHOWN
-        told = ", ".join(names[:_SHOWN]) + f" and {more} more" * (more > 0)
+        told = some_of(sorted(self._unheard), _SHOWN)
         return Problem(
             code="STORE-001",
             where="store",
-            seen=f"it hears nothing of {counted(len(names), 'lease')}: {told} ({self._why_unheard})",
+            seen=f"it hears nothing of {counted(len(self._unheard), 'lease')}: {told} ({self._why_unheard})",
             hint="What was known of them is served on",
         )
 

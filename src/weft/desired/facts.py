@@ -17,6 +17,7 @@ from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.objects import Snapshot
 from weft.model.kernel.reported import NO_CARRIER, LinkInfo, RouteInfo
 from weft.model.net import Net
+from weft.model.text import some_of
 
 NetT = TypeVar("NetT", IPv4Network, IPv6Network)
 
@@ -207,6 +208,4 @@ def _with_addresses(snapshot: Snapshot, link: LinkInfo) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    if len(names) <= _NAMED:
-        return ", ".join(names) or "none"
-    return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more"
+    return some_of(names, _NAMED) or "none"

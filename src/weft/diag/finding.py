@@ -55,6 +55,21 @@ def finding(
     return Finding(problem=problem, weight=weight, fix=fix)
 
 
+def mended(
+    command: Command,
+    code: str,
+    where: str,
+    seen: str,
+    *,
+    why: str = "",
+    expected: str = "",
+    weight: Weight = "fault",
+) -> Finding:
+    """A finding that one command mends; `why` is said before it."""
+    hint = f"{why}. Run: {command}" if why else f"Run: {command}"
+    return finding(code, where, seen, hint, expected=expected, weight=weight, fix=(command,))
+
+
 class Check(Value):
     """A question to a sight: `about` is the answer if nothing is found. `needs` are the parts that it judges by.
 

@@ -36,6 +36,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def some_of(names: Sequence[str], most: int) -> str:
+    """`a, b and 7 more`: all of a few."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def shortly(seconds: float) -> str:
     """The two largest units: `3 h 12 min`, `41 s`."""
     rest, parts = int(seconds), list[str]()

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weft.model.errors import WeftCommand
-from weft.model.text import counted, one_line, one_of, typed_from, visible
+from weft.model.text import counted, one_line, one_of, some_of, typed_from, visible
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,7 @@ def test_a_command_is_typed_where_its_reader_is(command, typed):
     assert typed_from(POD)(WeftCommand(command)) == typed
     for environ in ({}, {"POD_NAME": "alone"}):
         assert typed_from(environ)(WeftCommand(command)) == f"weft {command}"
+
+
+def test_of_many_names_some_are_listed_and_the_rest_is_counted():
+    assert [some_of(["a", "b", "c"][:count], 2) for count in range(4)] == ["", "a", "a, b", "a, b and 1 more"]

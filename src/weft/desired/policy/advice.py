@@ -18,6 +18,7 @@ from weft.model.policy import (
     Port,
     Rule,
 )
+from weft.model.text import some_of
 from weft.model.value import Value
 
 _DNS: Final = 53
@@ -58,8 +59,7 @@ def _places(policy: Policy, known: tuple[Namespace, ...]) -> Iterator[Advice]:
 
 
 def _some(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    return ", ".join(ordered[:_NAMED]) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")
+    return some_of(sorted(names), _NAMED)
 
 
 def _ties(policies: Iterable[ClusterPolicy]) -> Iterator[Advice]:

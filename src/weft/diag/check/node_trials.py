@@ -13,7 +13,7 @@ from weft.diag.check.trial import Trial, Tried
 from weft.diag.sight.node import Pod, Sight, peers
 from weft.model.errors import Problem
 from weft.model.net import Family, Ip
-from weft.model.text import counted
+from weft.model.text import counted, some_of
 from weft.model.value import replace
 
 _NAMES: Final = (
@@ -136,8 +136,7 @@ def untried(sight: Sight, pods: Sequence[Pod]) -> list[str]:
         found.append(f"pods to pods but for the first {most}: the kernel's neighbour table is bounded (gc_thresh3)")
     without = sorted(str(peer.subnet) for peer in peers(sight) if peer.inner is None)
     if without:
-        more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-        found.append(f"the pod network to {without[0]}{more}: the back end has no device there that would answer")
+        found.append(f"the pod network to {some_of(without, 1)}: the back end has no device there that would answer")
     return found
 
 

@@ -9,7 +9,7 @@ from weft.diag.check.evidence import Evidence, reason
 from weft.diag.check.judging import described
 from weft.diag.check.scenarios import BY_NAME, CONCERNS, DEMANDS, Scenario
 from weft.diag.check.trial import Fault, Tried
-from weft.model.text import counted, one_line, table
+from weft.model.text import counted, one_line, some_of, table
 from weft.model.value import Value
 
 # What happens to a packet that fails so, what has happened to one, and to several.
@@ -117,10 +117,7 @@ def _too_large(cause: Cause) -> str:
 
 
 def _named(place: Place) -> tuple[str, ...]:
-    if place.kind != "some":
-        return place.nodes
-    rest = len(place.nodes) - _SOME
-    return (", ".join(place.nodes[:_SOME]) + f" and {rest} more" * (rest > 0),)
+    return (some_of(place.nodes, _SOME),) if place.kind == "some" else place.nodes
 
 
 def _packets(cause: Cause, noun: str) -> str:

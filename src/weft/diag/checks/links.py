@@ -5,7 +5,7 @@ from itertools import combinations
 from shlex import quote
 from typing import Final
 
-from weft.diag.finding import Command, Finding, check, finding, link_up, setting
+from weft.diag.finding import Command, Finding, check, finding, link_up, mended, setting
 from weft.diag.sight.node import Sight, peers
 from weft.model.kernel.reported import LinkInfo
 
@@ -51,8 +51,8 @@ def _devices(sight: Sight) -> Iterator[Finding]:
         elif link.mtu < sight.mtu:
             words = ("ip", "link", "set", link.name, "mtu", str(sight.mtu))
             command = Command(words, f"gives {link.name} the MTU of pods")
-            seen, expected = f"MTU {link.mtu}", f"{sight.mtu}, as pods have"
-            yield finding("MTU-001", f"link {link.name}", seen, f"Run: {command}", expected=expected, fix=(command,))
+            expected = f"{sight.mtu}, as pods have"
+            yield mended(command, "MTU-001", f"link {link.name}", f"MTU {link.mtu}", expected=expected)
 
 
 def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
@@ -64,15 +64,13 @@ def _is_flannels_v6(link: LinkInfo, sight: Sight) -> bool:
 def _bridges_up(sight: Sight) -> Iterator[Finding]:
     for bridge in sight.bridges:
         if not bridge.up:
-            command = link_up(bridge.name)
-            seen, hint = "it is down, so no pod on it reaches anything", f"Run: {command}"
-            yield finding("BRIDGE-006", f"bridge {bridge.name}", seen, hint, expected="up", fix=(command,))
+            seen = "it is down, so no pod on it reaches anything"
+            yield mended(link_up(bridge.name), "BRIDGE-006", f"bridge {bridge.name}", seen, expected="up")
         if bridge.mtu < (least := min(filter(None, (sight.mtu, _widest(sight, bridge))), default=0)):
             command = Command(("ip", "link", "set", bridge.name, "mtu", str(least)), f"gives {bridge.name} pods' MTU")
-            seen = f"MTU {bridge.mtu}"
-            hint = f"Larger packets for its pods are lost where ICMP is filtered. Run: {command}"
-            expected = f"{least}, as pods have"
-            yield finding("MTU-001", f"bridge {bridge.name}", seen, hint, expected=expected, fix=(command,))
+            where, seen, expected = f"bridge {bridge.name}", f"MTU {bridge.mtu}", f"{least}, as pods have"
+            why = "Larger packets for its pods are lost where ICMP is filtered"
+            yield mended(command, "MTU-001", where, seen, why=why, expected=expected)
 
 
 def _widest(sight: Sight, bridge: LinkInfo) -> int:
@@ -109,8 +107,8 @@ def _hairpin(sight: Sight) -> Iterator[Finding]:
             words = ("bridge", "link", "set", "dev", port.name, "hairpin", "on")
             command = Command(words, f"lets the pod behind {port.name} reach itself")
             seen = "hairpin is off, so its pod cannot reach itself through its Service"
-            where, hint = f"{port.name} on {bridges[port.master].name}", f"Run: {command}"
-            yield finding("BRIDGE-003", where, seen, hint, expected="hairpin on", weight="warning", fix=(command,))
+            where = f"{port.name} on {bridges[port.master].name}"
+            yield mended(command, "BRIDGE-003", where, seen, expected="hairpin on", weight="warning")
 
 
 @check(
@@ -164,10 +162,8 @@ def _ipv6(sight: Sight) -> Iterator[Finding]:
         for link in (*sight.devices, *sight.bridges, *_perhaps_uplinks(sight)):
             name = f"net/ipv6/conf/{link.name}/disable_ipv6"
             if sight.settings.get(name) == "1":
-                command = setting(
-                    name, "0", f"turns IPv6 on for {link.name}; its addresses come back with weftd's next look"
-                )
-                yield finding("V6-001", f"sysctl {name}", "IPv6 is off", f"Run: {command}", fix=(command,))
+                does = f"turns IPv6 on for {link.name}; its addresses come back with weftd's next look"
+                yield mended(setting(name, "0", does), "V6-001", f"sysctl {name}", "IPv6 is off")
             if link.mtu < _SMALLEST_V6:
                 seen, expected = f"MTU {link.mtu}", f"{_SMALLEST_V6} at least, without which a link has no IPv6"
                 hint = (

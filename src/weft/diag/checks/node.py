@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.finding import Command, Finding, check, finding, setting
+from weft.diag.finding import Command, Finding, Weight, check, finding, mended, setting
 from weft.diag.sight.node import Sight
 from weft.model.kernel.marks import BRIDGE_NETFILTER, FORWARDING, NFT_WORD, SERVICES_TABLE
 from weft.model.kernel.reported import NUD_NOARP, NUD_PERMANENT
@@ -32,7 +32,7 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
         if sight.settings.get(name) == "0" != sight.settings.get(FORWARDING[4]):
             command = setting(name, "1", f"has packets that come through {link.name} forwarded")
             seen = f"it is 0, so packets that come through {link.name} are not forwarded, although the machine forwards"
-            yield finding("KERN-002", f"sysctl {name}", seen, f"Run: {command}", expected="1", fix=(command,))
+            yield mended(command, "KERN-002", f"sysctl {name}", seen, expected="1")
 
 
 @check(
@@ -69,12 +69,12 @@ def _neighbours(sight: Sight) -> Iterator[Finding]:
         used = sum(each.ip.version == version and not each.state & _UNMOVED for each in sight.neighbours)
         if limit and used > limit * _FULL:
             command = setting(name, str(limit * 4), "makes the neighbour table four times as large")
-            hint = f"Past this limit, packets to new neighbours are dropped. Run: {command}"
+            why = "Past this limit, packets to new neighbours are dropped"
             seen = (
                 f"{used} of {limit} IPv{version} neighbour entries are used,"
                 " and those inside pods' namespaces come on top"
             )
-            yield finding("NEIGH-001", f"sysctl {name}", seen, hint, weight="warning", fix=(command,))
+            yield mended(command, "NEIGH-001", f"sysctl {name}", seen, why=why, weight="warning")
 
 
 @check("neighbours-before", "the neighbour tables have not been full", "counters")
@@ -94,15 +94,9 @@ def _conntrack(sight: Sight) -> Iterator[Finding]:
     count, limit = (int(sight.settings.get(f"net/netfilter/nf_conntrack_{word}", "0")) for word in ("count", "max"))
     if limit and count > limit * _FULL:
         command = setting("net/netfilter/nf_conntrack_max", str(limit * 2), "makes the table twice as large")
-        hint = f"Past this limit, new connections are dropped. Run: {command}"
-        yield finding(
-            "CT-001",
-            "connection tracking",
-            f"{count} of {limit} entries are used",
-            hint,
-            weight="fault" if count >= limit else "warning",
-            fix=(command,),
-        )
+        seen, why = f"{count} of {limit} entries are used", "Past this limit, new connections are dropped"
+        weight: Weight = "fault" if count >= limit else "warning"
+        yield mended(command, "CT-001", "connection tracking", seen, why=why, weight=weight)
 
 
 @check("connections-before", "connection tracking has refused few connections", "counters")

@@ -6,6 +6,7 @@ from typing import Final
 
 from weft.diag.finding import Command, Finding, check, finding
 from weft.diag.sight.node import Sight
+from weft.model.text import some_of
 
 # Links by which other pod networks are known, by how their names begin.
 _OTHERS: Final = {"cilium_": "Cilium", "cali": "Calico", "weave": "Weave Net", "kube-bridge": "kube-router"}
@@ -76,7 +77,6 @@ def _managed(sight: Sight) -> Iterator[Finding]:
     ours += [link.name for link in sight.links if link.kind == "veth" and link.master in bridges]
     for manager in sorted({sight.managers[name] for name in ours if name in sight.managers}):
         taken = [name for name in ours if sight.managers.get(name) == manager]
-        more = f" and {len(taken) - _NAMED} more" if len(taken) > _NAMED else ""
         fix = tuple(
             Command(("nmcli", "device", "set", name, "managed", "no"), f"has NetworkManager leave {name} alone")
             for name in taken
@@ -85,7 +85,7 @@ def _managed(sight: Sight) -> Iterator[Finding]:
         yield finding(
             "HOST-001",
             manager,
-            f"it manages {', '.join(taken[:_NAMED])}{more}",
+            f"it manages {some_of(taken, _NAMED)}",
             f"To make that permanent, {_DROP_INS[manager]}",
             expected="flannel*, cni* and veth* unmanaged",
             weight="warning",

@@ -20,7 +20,7 @@ from weft.diag.sight.routing import (
 )
 from weft.model.kernel.marks import MAIN_TABLE
 from weft.model.kernel.reported import NUD_PERMANENT
-from weft.model.text import counted
+from weft.model.text import counted, some_of
 from weft.model.value import replace
 
 _NAMED: Final = 10
@@ -327,13 +327,9 @@ def _eaten(sight: Sight, eaten: Sequence[Probed]) -> Finding:
 
 
 def _finding(code: str, probes: Sequence[Probed], seen: str, hint: str) -> Finding:
-    where = f"peer {probes[0].peer}" if len(probes) == 1 else f"{len(probes)} peers ({_names(probes)})"
+    names = some_of([each.peer for each in probes], _NAMED)
+    where = f"peer {names}" if len(probes) == 1 else f"{len(probes)} peers ({names})"
     return finding(code, where, seen, hint)
-
-
-def _names(probes: Sequence[Probed]) -> str:
-    names = ", ".join(each.peer for each in probes[:_NAMED])
-    return f"{names} and {len(probes) - _NAMED} more" if len(probes) > _NAMED else names
 
 
 def _port(sight: Sight) -> str:

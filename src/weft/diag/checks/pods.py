@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from weft.diag.finding import Command, Finding, check, finding, link_up
+from weft.diag.finding import Command, Finding, check, finding, link_up, mended
 from weft.diag.sight.node import Attached, PodEnd, Sight
 from weft.model.kernel.reported import FORWARDING, NO_CARRIER, NUD_PERMANENT, LinkInfo
 from weft.model.net import Ip
@@ -31,13 +31,12 @@ def _links(sight: Sight) -> Iterator[Finding]:
             hint = "Something in the pod has set it down. Recreate the pod"
             yield finding("CHECK-001", where, "it is down", hint, expected="up")
         elif not link.up:
-            command = link_up(link.name)
-            seen, hint = f"the node's end of it, {link.name}, is down", f"Run: {command}"
-            yield finding("CHECK-001", where, seen, hint, expected="up", fix=(command,))
+            seen = f"the node's end of it, {link.name}, is down"
+            yield mended(link_up(link.name), "CHECK-001", where, seen, expected="up")
         elif off := _off_its_bridge(sight, link, attached):
             command = Command(("ip", "link", "set", link.name, "master", off), f"puts {link.name} on {off}")
-            seen, hint = f"the node's end of it, {link.name}, is on no bridge", f"Run: {command}"
-            yield finding("CHECK-001", where, seen, hint, expected=f"on {off}", fix=(command,))
+            seen = f"the node's end of it, {link.name}, is on no bridge"
+            yield mended(command, "CHECK-001", where, seen, expected=f"on {off}")
         elif lost:
             seen = f"it has {_listed(end.addresses) or 'no address'}"
             hint = "Something has changed it since the pod was made. Recreate the pod"
@@ -61,7 +60,7 @@ def _neighbours(sight: Sight) -> Iterator[Finding]:
             words = ("ip", "neighbour", "delete", str(each.ip), "dev", link.name)
             command = Command(words, f"has the kernel ask for the MAC of {each.ip}")
             where, seen = f"neighbour {each.ip} on {link.name}", f"a permanent entry has the MAC {each.mac}"
-            yield finding("NEIGH-002", where, seen, f"Run: {command}", expected=f"{mac}, the pod's", fix=(command,))
+            yield mended(command, "NEIGH-002", where, seen, expected=f"{mac}, the pod's")
 
 
 @check("pods-addresses", "no two pods have one address", "links", "attached")
@@ -92,14 +91,13 @@ def _ports(sight: Sight) -> Iterator[Finding]:
         if link.up and link.operstate not in NO_CARRIER and port.state != FORWARDING and bridge.up:
             command = Command((*words, "state", str(FORWARDING)), f"has the bridge forward packets by {link.name}")
             seen = f"the port is in state {port.state_words}"
-            yield finding("BRIDGE-007", where, seen, f"Run: {command}", expected="forwarding", fix=(command,))
+            yield mended(command, "BRIDGE-007", where, seen, expected="forwarding")
         elif port.isolated and bridge.name not in isolating:
-            command = Command(
-                (*words, "isolated", "off"), f"lets the pod behind {link.name} reach other isolated ports"
-            )
+            does = f"lets the pod behind {link.name} reach other isolated ports"
+            command = Command((*words, "isolated", "off"), does)
             seen = "the port is isolated, and no network's portIsolation asks for it"
-            hint = f"Isolated ports of one bridge reach each other not. Run: {command}"
-            yield finding("BRIDGE-007", where, seen, hint, expected="isolated off", fix=(command,))
+            why = "Isolated ports of one bridge reach each other not"
+            yield mended(command, "BRIDGE-007", where, seen, why=why, expected="isolated off")
 
 
 def _listed(addresses: list[Ip] | tuple[Ip, ...]) -> str:

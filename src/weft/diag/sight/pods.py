@@ -21,6 +21,7 @@ from weft.kernel.namespaces import CLONE_NEWNET, CLONE_NEWUTS, setns
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
 from weft.model.net import Family, Net
+from weft.model.text import some_of
 from weft.model.value import replace
 
 T = TypeVar("T")
@@ -171,9 +172,8 @@ class Pods:
 def hidden_words(hidden: Sequence[str]) -> str:
     if not hidden:
         return ""
-    more = f" and {len(hidden) - 1} more" if len(hidden) > 1 else ""
     which = "these namespaces" if len(hidden) > 1 else "that namespace"
-    return f"pods of {hidden[0]}{more}: even root may not look into {which}"
+    return f"pods of {some_of(hidden, 1)}: even root may not look into {which}"
 
 
 def _namespaces(proc: Path, run: Path) -> Iterator[Path]:

@@ -1,14 +1,12 @@
 """What became of the probes, beside what was predicted: where they were lost, in one sentence with a code. Pure."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from weft.diag.trace import grown, onway, ruled
 from weft.diag.trace.hops import NAT_ON_LEAVING, Leg
-from weft.diag.trace.onway import OnLinks
 from weft.diag.trace.points import WRAPPED_BY, Point, around, parted, passed, points, sides
-from weft.diag.trace.probes import Sent
-from weft.diag.trace.ruled import Ruling, Rulings
+from weft.diag.trace.probes import ProbesSeen, Sent
+from weft.diag.trace.ruled import Ruling
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
@@ -48,20 +46,14 @@ class Outcome(Value):
 class Answers(Value):
     """Of `sent` probes, `reached` came back, and `denied` were refused because nothing listens.
 
-    `unread`, `taken`, `grown`, `queues`, `ruled` and `on_links` are as in `ProbesSeen`. `renamed`: they
-    were seen with several sources.
+    `renamed`: they were seen with several sources. `seen` is what else was noticed.
     """
 
     sent: int
     reached: int
     denied: int = 0
-    unread: int = 0
-    taken: Sent = Sent()
     renamed: bool = False
-    grown: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    ruled: Rulings = field(default_factory=dict)
-    on_links: OnLinks = field(default_factory=dict)
+    seen: ProbesSeen = field(default_factory=ProbesSeen)
 
 
 def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -> Outcome:
@@ -77,17 +69,17 @@ def outcome(legs: list[Leg], answers: Answers, *, due: bool, beyond: str = "") -
 def _compared(legs: list[Leg], answers: Answers, foretold: Problem | None, *, due: bool, beyond: str) -> Outcome:
     end = len(legs) - 1
     came = f"{answers.reached} of {answers.sent} answers came back"
-    if answers.taken.mtu:
-        return _refused_here(legs, answers.taken)
+    if answers.seen.sent.mtu:
+        return _refused_here(legs, answers.seen.sent)
     if foretold is not None:
         return _dropped(legs, answers, foretold)
     if answers.reached == answers.sent:
         return Outcome(verdict=_refused(beyond) if answers.denied else _ANSWERED, well=True, leg=end)
-    parting = None if answers.unread else parted(legs, answers.sent)
+    parting = None if answers.seen.unread else parted(legs, answers.sent)
     if parting is None:
         why = ", and no device shows where the others were lost"
-        if answers.unread:
-            why = f"; {answers.unread} packets were not read, so many pass this node; try again"
+        if answers.seen.unread:
+            why = f"; {answers.seen.unread} packets were not read, so many pass this node; try again"
         return Outcome(verdict=f"{came}{why}", well=False, leg=end)
     before, after = parting
     turned = before is not None and before.direction != after.direction
@@ -98,7 +90,7 @@ def _compared(legs: list[Leg], answers: Answers, foretold: Problem | None, *, du
         own_source = None if answers.renamed else _own_source(legs)
         said = said if own_source is None else f"{said}: {own_source.seen}"
         return Outcome(verdict=said, well=True, leg=before.leg, unseen=after.unseen)
-    problem = onway.shut(passed(legs, before, after), answers.on_links) or _unasked(legs, before, after, answers)
+    problem = onway.shut(passed(legs, before, after), answers.seen.on_links) or _unasked(legs, before, after, answers)
     problem = problem or _suspect(legs, before, after)
     if problem is None and turned and not answers.renamed:
         problem = _own_source(legs)
@@ -107,7 +99,7 @@ def _compared(legs: list[Leg], answers: Answers, foretold: Problem | None, *, du
         seen = f"{before.device} of {before.place} sent {before.seen}, and {after.device} received {after.seen} answers"
         hint = "Trace it on that node, too: whether they arrive there, and the answers leave. 'weft doctor' asks nodes"
         problem = Problem("REACH-001", f"{before.node} to {beyond}", seen, hint=hint)
-    problem = problem or _loss(before, after, answers.taken)
+    problem = problem or _loss(before, after, answers.seen.sent)
     return Outcome(verdict=str(problem), well=False, leg=after.leg, problem=problem, unseen=after.unseen)
 
 
@@ -144,7 +136,7 @@ def _ruled(legs: list[Leg], answers: Answers, foretold: Problem | None) -> Outco
     """What the packet filters say that dropped them, on both sides of a loss or where one was foretold."""
     last, lost = legs[-1], answers.sent - answers.reached
     # Its own rules may take what has come back to its link.
-    own = sum(each.count for each in answers.ruled.get(last.pod, ())) >= answers.sent > 0
+    own = sum(each.count for each in answers.seen.ruled.get(last.pod, ())) >= answers.sent > 0
     # Of what is too large a rule takes the kernel's word to the sender, and not the packet.
     if not own and (not lost or (foretold is not None and foretold.code == "MTU-001")):
         return None
@@ -152,7 +144,7 @@ def _ruled(legs: list[Leg], answers: Answers, foretold: Problem | None) -> Outco
     if parting is not None:
         before, after = parting
         places, lost, at, unseen = around(before, after), _lost(before, after, answers), after.leg, after.unseen
-    found = ((place, ruled.decisive(answers.ruled.get(place, ()))) for place in places)
+    found = ((place, ruled.decisive(answers.seen.ruled.get(place, ()))) for place in places)
     place, ruling = next((each for each in found if each[1] is not None), ("", None))
     if ruling is None:
         return None
@@ -179,9 +171,9 @@ def _at_loss(legs: list[Leg], before: Point | None, after: Point, answers: Answe
     """
     here = sides(legs, before, after)
     if (counted := _counted(before, after, answers)) is not None:
-        return onway.named(counted, here, answers.on_links)
+        return onway.named(counted, here, answers.seen.on_links)
     turned = before is not None and before.direction != after.direction
-    return None if turned else onway.asked(here, answers.on_links)
+    return None if turned else onway.asked(here, answers.seen.on_links)
 
 
 def _unasked(legs: list[Leg], before: Point | None, after: Point, answers: Answers) -> Problem | None:
@@ -190,9 +182,9 @@ def _unasked(legs: list[Leg], before: Point | None, after: Point, answers: Answe
     The kernel asks again by itself, so that it also grows without probes.
     """
     for place, device in () if after.seen else sides(legs, before, after):
-        own = {name: count for name, count in answers.queues.get(place, {}).items() if name.endswith(f".{device}")}
+        own = {name: count for name, count in answers.seen.queues.get(place, {}).items() if name.endswith(f".{device}")}
         if (found := grown.explained(place, own, 1)) is not None:
-            return onway.named(found, [(place, device)], answers.on_links)
+            return onway.named(found, [(place, device)], answers.seen.on_links)
     return None
 
 
@@ -207,7 +199,7 @@ def _suspect(legs: list[Leg], before: Point | None, after: Point) -> Problem | N
 def _counted(before: Point | None, after: Point, answers: Answers) -> Problem | None:
     """What counters of the kernel say on both sides of a loss."""
     lost = _lost(before, after, answers)
-    found = (grown.explained(place, answers.grown.get(place, {}), lost) for place in around(before, after))
+    found = (grown.explained(place, answers.seen.grown.get(place, {}), lost) for place in around(before, after))
     return next((problem for problem in found if problem is not None), None)
 
 

@@ -72,13 +72,8 @@ def tried(
         sent=len(ours),
         reached=reached,
         denied=denied,
-        unread=seen.unread,
-        taken=seen.sent,
         renamed=len(sources) > 1,
-        grown=seen.grown,
-        queues=seen.queues,
-        ruled=seen.ruled,
-        on_links=seen.on_links,
+        seen=seen,
     )
     result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
     if sized is not None:

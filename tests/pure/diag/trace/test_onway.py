@@ -9,6 +9,7 @@ from weft.diag.trace.grown import by_probes, explained
 from weft.diag.trace.hops import Hop, Leg, Way
 from weft.diag.trace.onway import asked, named, shut
 from weft.diag.trace.outcome import Answers, outcome
+from weft.diag.trace.probes import ProbesSeen
 from weft.model.errors import Problem
 
 WAY = [("node1", "veth1"), ("node1", "veth2")]
@@ -68,7 +69,7 @@ def lost(*counts: int, **more: Any) -> str:
     hops = tuple(Hop(what=what, seen="", device=device) for what, device in devices)
     counted = {device: count for (_, device), count in zip(devices, counts, strict=True)}
     leg = Leg(node="node1", direction="there", way=Way(hops=hops, end="sent"), counted=counted)
-    return outcome([leg], Answers(sent=3, reached=0, **more), due=True).verdict
+    return outcome([leg], Answers(sent=3, reached=0, seen=ProbesSeen(**more)), due=True).verdict
 
 
 def test_a_port_ahead_takes_what_is_asked_before_the_first_probe_is_sent():

@@ -135,7 +135,7 @@ def test_a_counter_that_grew_by_the_lost_probes_says_why(place: str, counter: st
         (2, "REACH-001"),
         (10, "REACH-001"),
     ):  # two are not three, and ten are others'
-        result = outcome(found, Answers(sent=3, reached=0, grown={place: {counter: count}}), due=True)
+        result = outcome(found, Answers(sent=3, reached=0, seen=ProbesSeen(grown={place: {counter: count}})), due=True)
         assert result.problem is not None
         assert result.problem.code == said
         assert (counter in result.verdict) == (said != "REACH-001")
@@ -288,10 +288,11 @@ def test_what_answers_alone_tell():
     beyond = outcome(found, Answers(sent=3, reached=3, denied=3), due=True, beyond="192.0.2.2")
     assert beyond.verdict == "192.0.2.2 refuses it: nothing listens at the port, or a firewall says so"
     lost = [counted(leg, lambda *_: 0) for leg in legs(POD1, POD2, KNOWN)]
-    unread = outcome(lost, Answers(sent=3, reached=1, unread=70), due=True)
+    unread = outcome(lost, Answers(sent=3, reached=1, seen=ProbesSeen(unread=70)), due=True)
     assert unread.verdict.startswith("1 of 3 answers came back; 70 packets were not read")
     assert (unread.well, unread.problem) == (False, None)
-    kernel = outcome(lost, Answers(sent=3, reached=0, taken=Sent(refusal="Permission denied")), due=True)
+    refusing = ProbesSeen(sent=Sent(refusal="Permission denied"))
+    kernel = outcome(lost, Answers(sent=3, reached=0, seen=refusing), due=True)
     assert kernel.verdict == "ROUTE-003 pod1: pod1 sent 0 by eth0: its kernel says 'Permission denied'"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from weft.diag.trace.hops import End, Hop, Leg, Way
 from weft.diag.trace.outcome import Answers, outcome
-from weft.diag.trace.probes import patterns, questions
+from weft.diag.trace.probes import ProbesSeen, patterns, questions
 from weft.diag.trace.ruled import Ruling, decisive, dropped, ends_of_dropped, explained
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Pattern, Step
@@ -140,7 +140,7 @@ def lost(*counts: int, foretold: Problem | None = None, pod: str = "", **more: A
             way=Way(hops=last.way.hops, end="dropped", problem=foretold),
             counted=last.counted,
         )
-    return outcome(legs, Answers(sent=3, reached=0, **more), due=True)
+    return outcome(legs, Answers(sent=3, reached=0, seen=ProbesSeen(**more)), due=True)
 
 
 def test_the_kernels_word_comes_before_what_was_foretold():
