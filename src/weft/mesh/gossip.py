@@ -80,7 +80,7 @@ class Gossip:
     def returned(self, message: Records, link: Link, now: float) -> bool:
         """What a removed peer has to say of removals; whether it turns out not to be removed."""
         self._state.flood.tell(self._heard(message.removals, now), now)
-        return link.key not in self._state.known.removals
+        return not self._state.known.removals.is_removed(link.key)
 
     def _heard(self, removals: Iterable[Removal], now: float) -> Names:
         """What of these is news."""

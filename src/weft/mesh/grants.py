@@ -59,7 +59,7 @@ def grant(tokens: Tokens, giver: Giver, taker: bytes, removals: Removals, *, giv
     bound = giver.bound
     if not giver.settled:
         return Grant(giver=bound.me, taker=taker, refused="no witness knows of my own block yet")
-    if taker in removals or taker in bound.named:
+    if removals.is_removed(taker) or taker in bound.named:
         return Grant(giver=bound.me, taker=taker, refused="you have been removed, or are about to be")
     if given is not None and all(tokens.accepts(token) for token in given.tokens):
         return replace(
@@ -83,7 +83,7 @@ def parting(tokens: Tokens, giver: Giver, taker: bytes) -> list[Grant]:
 
 def objection(grant: Grant, tokens: Tokens, bound: Bound, removals: Removals) -> str:
     """Why its taker or a witness may not rely on it; empty if nothing is against it. `grant.ring` is merged before."""
-    gone = [key for key in (grant.giver, grant.taker) if key in removals or key in bound.named]
+    gone = [key for key in (grant.giver, grant.taker) if removals.is_removed(key) or key in bound.named]
     if gone:
         return f"{gone[0][:4].hex()} has been removed, or is about to be"
     if grant.home is not None and not any(token.start <= grant.home < token.stop for token in grant.tokens):

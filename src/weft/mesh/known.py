@@ -43,7 +43,7 @@ class Known:
         if member.version >= VERSIONS:
             return False
         if old is None:
-            if key in self.removals or len(self.members) >= MAX_PEERS:
+            if self.removals.is_removed(key) or len(self.members) >= MAX_PEERS:
                 return False
             self.neighbours.add(key)
             self.epoch += 1
@@ -65,7 +65,7 @@ class Known:
     def remove(self, removal: Removal) -> bool:
         """Take a removal if it is new, or later than the one before, and among the last; the member goes."""
         key = removal.key
-        old = self.removals.get(key)
+        old = self.removals.last_of(key)
         if self.removals.merge(removal) is None:
             return False
         if old:
@@ -75,7 +75,7 @@ class Known:
             self.digest.flip(key_bucket(oldest.key), removal_hash(oldest))
             if oldest is removal:
                 return False
-        if key in self.removals and (member := self.members.pop(key, None)):
+        if self.removals.is_removed(key) and (member := self.members.pop(key, None)):
             self.digest.flip(key_bucket(key), member_hash(member))
             self.neighbours.remove(key)
             self.epoch += 1
@@ -87,7 +87,7 @@ class Known:
         return in_frames(
             [self.members[key] for key in names.members if key in self.members],
             dict.fromkeys(token for token in tokens if token),
-            [one for key in names.removals if (one := self.removals.get(key))],
+            [one for key in names.removals if (one := self.removals.last_of(key))],
         )
 
     def answer(self, message: Root | Buckets | Versions | Pull) -> Iterator[Message]:
@@ -122,7 +122,7 @@ class Known:
         yield from (*parts, replace(last, whole=theirs.buckets))
         members = self._of(self.members.values(), buckets)
         yield from in_frames([one for one in members if one.version > versions.get(one.key, -1)])
-        known = ((key, self.members.get(key)) for key in versions if key not in self.removals)
+        known = ((key, self.members.get(key)) for key in versions if not self.removals.is_removed(key))
         if keys := tuple(key for key, one in known if one is None or one.version < versions[key]):
             yield Pull(members=keys)
 

@@ -57,7 +57,7 @@ class Leaving:
     def tick(self, now: float) -> None:
         self.due = inf
         state = self._state
-        if not state.left or state.me in state.known.removals:
+        if not state.left or state.known.removals.is_removed(state.me):
             return
         self.due = now + PATIENCE
         hops = state.routing.hops(state.known, now)
@@ -66,7 +66,7 @@ class Leaving:
                 return
             state.routing.cancel(self._ask)
             self._ask = self._heir = None
-        if self._heir is None or self._heir in state.known.removals:
+        if self._heir is None or state.known.removals.is_removed(self._heir):
             self._told = False
             members = state.known.members.values()
             able = sorted(one.key for one in members if one.settled and one.key in hops and one.key != state.me)

@@ -33,7 +33,7 @@ class Meeting:
     def met(self, link: Link, now: float) -> None:
         """A link is new, or belongs to a ring now."""
         state = self._state
-        link.removed = link.key in state.known.removals and link.ring == state.known.ring
+        link.removed = state.known.removals.is_removed(link.key) and link.ring == state.known.ring
         if link.removed:
             for records in in_frames(removals=state.known.removals):
                 state.send(link, records)

@@ -34,7 +34,7 @@ class Questions:
 
     def _answer(self, source: bytes, body: Want | Note | Propose | Grant, now: float) -> Grant | Ack | None:
         state = self._state
-        if state.me in state.known.removals:
+        if state.known.removals.is_removed(state.me):
             return None
         if isinstance(body, Propose):
             return self._removing.answer(body.promise)

@@ -73,7 +73,7 @@ class Reach:
 
     def tick(self, now: float) -> None:
         state = self._state
-        if state.me in state.known.removals:  # we have left
+        if state.known.removals.is_removed(state.me):  # we have left
             self.due = inf
             return
         self.due = inf

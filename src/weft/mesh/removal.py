@@ -49,10 +49,12 @@ class Removals:
     def __iter__(self) -> Iterator[Removal]:
         return iter(sorted(self._by_key.values(), key=lambda removal: removal.key))
 
-    def get(self, key: bytes) -> Removal | None:
+    def last_of(self, key: bytes) -> Removal | None:
+        """The last removal of a peer: also of one that stays, where peers have removed each other."""
         return self._by_key.get(key)
 
-    def __contains__(self, key: bytes) -> bool:
+    def is_removed(self, key: bytes) -> bool:
+        """Tell whether another peer has what was this peer's."""
         return self.heir(key) != key
 
     def heir(self, key: bytes) -> bytes:
@@ -108,7 +110,7 @@ class Bound(Value):
             return Answer()
         if self.me in asked.names:
             return Answer(refused="I am here, and named")
-        if asked.proposer in removals or asked.number >= NUMBERS:
+        if removals.is_removed(asked.proposer) or asked.number >= NUMBERS:
             return Answer(refused="the proposer has been removed, or its number is none")
         for held in (self.promise, self.proposal):
             if held is not None and held.proposer not in asked.names:
@@ -124,9 +126,9 @@ def ended(promise: Promise, removals: Removals, *, over: int, done: int) -> bool
     A removal that came about ends it only when all that it names are seen to be removed: before, the proposer's claims
     are not known here.
     """
-    if promise.proposer in removals:
+    if removals.is_removed(promise.proposer):
         return True
-    seen = (removals.get(name) for name in promise.names)
+    seen = (removals.last_of(name) for name in promise.names)
     if all(removal is not None and removal.number >= promise.number for removal in seen):
         return True
     return promise.number <= over and promise.number != done
@@ -137,7 +139,7 @@ def missing(
 ) -> frozenset[bytes]:
     """Who has still to promise. `known` are all members and owners of blocks, also of what came with promises."""
     done = {proposal.proposer, *proposal.names, *promised}
-    return frozenset(key for key in known if key not in done and key not in removals)
+    return frozenset(key for key in known if key not in done and not removals.is_removed(key))
 
 
 def propose(
@@ -154,8 +156,8 @@ def propose(
 
     Who answers must not be named, which the caller knows.
     """
-    rest = [key for key in known if key not in names and key not in removals]
-    strangers = [key for key in names if key not in known or key in removals]
+    rest = [key for key in known if key not in names and not removals.is_removed(key)]
+    strangers = [key for key in names if key not in known or removals.is_removed(key)]
     if strangers:
         raise _refused(f"{name(strangers[0])} is no peer of this mesh", "one that is", "'weft mesh peers' lists them.")
     if len(names) > MAX_REMOVALS:

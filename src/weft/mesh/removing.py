@@ -46,7 +46,7 @@ class Removing:
             self._lost(lost)
         if lost or any(token.owner == state.me for token in change.new):
             state.keep()
-        if any(token.owner in state.known.removals for token in change.new):
+        if any(state.known.removals.is_removed(token.owner) for token in change.new):
             claims = late(state.known.tokens, state.known.removals, state.me)
             if claims:
                 state.rest([(token.start, token.stop) for token in claims], now)
@@ -70,7 +70,7 @@ class Removing:
             state.say(f"{known} {how}, and {state.name(removal.heir)} has its blocks")
         state.keep(number=max(state.kept.number, min(removal.number, NUMBERS - 2)))
         state.mark(removal.key)
-        if state.me in state.known.removals:
+        if state.known.removals.is_removed(state.me):
             self.begin_again()
             return True
         self.merge(removal.tokens, now, frozen=frozenset())
@@ -81,8 +81,9 @@ class Removing:
     def begin_again(self) -> None:
         """Begin as a new node if this one was removed; also at a start, if it was killed before it had its new key."""
         state = self._state
-        removal = state.known.removals.get(state.me)
-        if removal is None or state.me not in state.known.removals or state.left:
+        removals = state.known.removals
+        removal = removals.last_of(state.me)
+        if removal is None or not removals.is_removed(state.me) or state.left:
             return
         seen = f"this node was removed from the mesh; {state.name(removal.heir)} has its blocks"
         hint = "It joins as a new node; pods that were started before keep addresses that others may get."
@@ -189,7 +190,7 @@ class Removing:
             self._withdraw()
             state.say(f"nobody is removed: {state.name(back[0])} answers")
             return
-        if any(name in state.known.removals for name in proposal.names):
+        if any(state.known.removals.is_removed(name) for name in proposal.names):
             self._withdraw()
             self._again = proposal.names  # the others of them
             self.due = now
@@ -209,7 +210,7 @@ class Removing:
         if state.kept.promise is not None:
             self.due = now + LATEST
             return
-        names = tuple(name for name in self._again if name not in state.known.removals)
+        names = tuple(name for name in self._again if not state.known.removals.is_removed(name))
         self._again = ()
         if names:
             self._propose(names, now)

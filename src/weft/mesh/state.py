@@ -162,7 +162,8 @@ class State:
         if self.ring is not None and recalled.ring != self.ring.id:
             return
         promised = () if self.kept.promise is None else self.kept.promise.names
-        tokens = [each for each in recalled.tokens if each.owner != self.me and each.owner not in self.known.removals]
+        removals = self.known.removals
+        tokens = [each for each in recalled.tokens if each.owner != self.me and not removals.is_removed(each.owner)]
         self.known.moved(self.known.tokens.merge(tokens, frozen={self.me, *promised}))
         for member in recalled.members:
             self.put(member)

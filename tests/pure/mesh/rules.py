@@ -77,7 +77,7 @@ class Rules:
         ring.merge(late(ring, known, peer.key))
         numbers = (removal.number for removal in known)
         peer = replace(peer, tokens=tuple(ring), removals=tuple(known), number=max(peer.number, *numbers, 0))
-        if peer.key in known:  # it begins anew, as another
+        if known.is_removed(peer.key):  # it begins anew, as another
             return replace(peer, settled=False, home=None, waiting=None, proposal=None, promise=None)
         return self.freed(peer)
 
@@ -86,7 +86,7 @@ class Rules:
         promise = peer.promise
         if promise is not None and ended(promise, known, **peer.over(promise.proposer)):
             peer = replace(peer, promise=None)
-        if peer.proposal is not None and any(name in known for name in peer.proposal.names):
+        if peer.proposal is not None and any(known.is_removed(name) for name in peer.proposal.names):
             peer = self.withdrawn(peer)
         return peer
 

@@ -144,7 +144,7 @@ class Search(Numbered):
 
     def _gone(self, peer: Peer) -> int:
         removals = removals_of(peer.removals)
-        return sum(1 << index for index, key in enumerate(self.keys) if key in removals)
+        return sum(1 << index for index, key in enumerate(self.keys) if removals.is_removed(key))
 
     # --- Steps of the world
 
@@ -281,7 +281,7 @@ class Search(Numbered):
         """
         peer = self.values[after.peers[proposer]]
         removals = removals_of(peer.removals)
-        if not names or any(name not in removals for name in names):
+        if not names or not all(removals.is_removed(name) for name in names):
             return after
         if self.values[before.peers[proposer]].removals == peer.removals:
             return after

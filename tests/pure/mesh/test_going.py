@@ -344,7 +344,7 @@ def test_s9_removals_by_a_majority_are_seen(monkeypatch):
     """Of a, b, c, d and e, split into a, b and c, d, while two join on either side, each has four of six that live."""
 
     def majority(proposal, known, promised, removals):
-        living = [key for key in known if key not in proposal.names and key not in removals]
+        living = [key for key in known if key not in proposal.names and not removals.is_removed(key)]
         enough = 2 * (len(promised) + 1) > len(living)
         return frozenset() if enough else missing(proposal, known, promised, removals)
 

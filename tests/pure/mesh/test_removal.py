@@ -47,15 +47,15 @@ def test_the_order_in_which_removals_are_heard_of_does_not_matter(one, two):
 def test_every_peer_has_one_heir_that_is_there(heard):
     known = removals_of(heard)
     for key in (A, B, C, X, Y):
-        assert known.heir(key) not in known
-    assert Y not in known
+        assert not known.is_removed(known.heir(key))
+    assert not known.is_removed(Y)
 
 
 def test_an_heir_of_an_heir_has_all():
     known = removals_of([removal(X, B), removal(B, A, 2)])
     assert known.heir(X) == A
-    assert known.get(X) == removal(X, B)
-    assert known.get(A) is None
+    assert known.last_of(X) == removal(X, B)
+    assert known.last_of(A) is None
 
 
 def test_of_two_that_have_removed_each_other_the_later_heir_stays():
