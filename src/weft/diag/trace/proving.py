@@ -42,45 +42,61 @@ def prove(sight: Sight, packet: Packet) -> TraceReport:
 
 
 def _sent(sight: Sight, packet: Packet) -> TraceReport:
-    name, kind, ways = socket.gethostname(), _KINDS[packet.protocol], alone(both_ways(sight, packet))
-    there = ways["there"]
-    others = [address for hop in there.hops for address in hop.others]
-    sent, size = numbers(randbits(32), 1 + len(others)), packet.size
-    ports = {packet.target_port, *([there.packet.target_port] if there.packet is not None else [])}
+    name = socket.gethostname()
     with pods_of(sight, name, "weft trace --probe") as pods:
+        return _Probing(sight, packet, pods, name).report()
+
+
+class _Probing:
+    """Probes of one packet, from this node or a pod of it (`name` is the node's) to `end`.
+
+    `beyond` names what is behind this node; it is empty if the packet ends here.
+    """
+
+    def __init__(self, sight: Sight, packet: Packet, pods: Pods, name: str) -> None:
+        """Raises `ConfigError` unless the packet comes from this node."""
+        self._sight, self._packet, self._pods, self._name = sight, packet, pods, name
+        self._kind = _KINDS[packet.protocol]
+        self._ways = alone(both_ways(sight, packet))
+        there = self._there = self._ways["there"]
+        others = [address for hop in there.hops for address in hop.others]
+        self._numbers = numbers(randbits(32), 1 + len(others))
         begin = _local(sight, pods, name, str(packet.source))
         if begin is None:
             raise ConfigError(_elsewhere(sight, packet.source, hidden_words(pods.hidden)))
+        self._begin = begin
         target = str(packet.target) if there.packet is None else there.packet.target
         end = _local(sight, pods, name, target)
-        beyond = "" if end is not None else there.to or target
-        end = end or End(node=beyond, address=target)
-        places, chosen = ([] if beyond else [end.place]), {each: ip_address(each).packed for each in (target, *others)}
+        self._beyond = "" if end is not None else there.to or target
+        self._end = end or End(node=self._beyond, address=target)
+        self._places = [] if self._beyond else [self._end.place]
+        self._chosen = {each: ip_address(each).packed for each in (target, *others)}
 
-        def counted(
-            numbers: Sequence[int],
-            sizes: Sequence[int],
-            places: Sequence[str],
-            are_dropped: Callable[[], bool] = lambda: False,
-        ) -> ProbesSeen:
-            return watch(
-                pods,
-                places,
-                Wanted(kind=kind, numbers=numbers, ports=ports, chosen=chosen),
-                source=begin.place,
-                send=lambda: send(
-                    packet.source, packet.target, kind=kind, port=packet.target_port, numbers=numbers, sizes=sizes
-                ),
-                largest=max(sizes, default=0),
-                are_dropped=are_dropped,
-            )
+    def report(self) -> TraceReport:
+        packet, again = self._packet, partial(with_neighbours, self._sight)
+        found = proved(
+            Asked(
+                source=str(packet.source),
+                target=with_port(packet.target, packet.target_port),
+                kind=self._kind,
+                numbers=self._numbers,
+            ),
+            self._begin,
+            self._end,
+            [(self._name, self._ways)],
+            self._explained(),
+            beyond=self._beyond,
+            sized=Sized(size=packet.size) if packet.size else None,
+            count=self._of_sizes,
+            look_again=lambda: [(self._name, alone(both_ways(again(), packet)))],
+        )
+        return inside.explained(found, self._pods, self._begin, self._end, sent=packet, way=self._there)
 
-        def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
-            tries = so_many(randbits(32), len(sizes))
-            return tries, counted(tries, sizes, places)
-
-        traced = [*patterns(kind, sent), *questions(_asked_for(sight, packet))]
-        watched, listen = [begin.place, name, *places], partial(nftrace.listen, traced)
+    def _explained(self) -> ProbesSeen:
+        """What was seen of the probes, with what packet filters and counters tell of them."""
+        pods, name, sent, size = self._pods, self._name, self._numbers, self._packet.size
+        traced = [*patterns(self._kind, sent), *questions(_asked_for(self._sight, self._packet))]
+        watched, listen = [self._begin.place, name, *self._places], partial(nftrace.listen, traced)
         with (
             counters_there() as counters,
             Filters(
@@ -90,27 +106,42 @@ def _sent(sight: Sight, packet: Packet) -> TraceReport:
             ) as filters,
         ):
             growth = Growth(watched, lambda place: pods.run(place, counters), lambda place: pods.run(place, hanging))
-            all_dropped = partial(filters.have_dropped, len(sent))
-            seen = counted(sent, [size] * len(sent) if size else [], [name, *places], all_dropped)
+            sizes, all_dropped = [size] * len(sent) if size else [], partial(filters.have_dropped, len(sent))
+            seen = self._seen(sent, sizes, [name, *self._places], all_dropped)
             filters.explain(seen)
-            growth.explain(seen, begin.place, sent)
-        found = proved(
-            Asked(
-                source=str(packet.source),
-                target=with_port(packet.target, packet.target_port),
-                kind=kind,
-                numbers=sent,
+            growth.explain(seen, self._begin.place, sent)
+        return seen
+
+    def _of_sizes(self, sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
+        tries = so_many(randbits(32), len(sizes))
+        return tries, self._seen(tries, sizes, self._places)
+
+    def _seen(
+        self,
+        numbers: Sequence[int],
+        sizes: Sequence[int],
+        places: Sequence[str],
+        are_dropped: Callable[[], bool] = lambda: False,
+    ) -> ProbesSeen:
+        packet, there = self._packet, self._there.packet
+        ports = {packet.target_port, *([] if there is None else [there.target_port])}
+        return watch(
+            self._pods,
+            places,
+            Wanted(kind=self._kind, numbers=numbers, ports=ports, chosen=self._chosen),
+            source=self._begin.place,
+            send=partial(
+                send,
+                packet.source,
+                packet.target,
+                kind=self._kind,
+                port=packet.target_port,
+                numbers=numbers,
+                sizes=sizes,
             ),
-            begin,
-            end,
-            [(name, ways)],
-            seen,
-            beyond=beyond,
-            sized=Sized(size=size) if size else None,
-            count=of_sizes,
-            look_again=lambda: [(name, alone(both_ways(with_neighbours(sight), packet)))],
+            largest=max(sizes, default=0),
+            are_dropped=are_dropped,
         )
-        return inside.explained(found, pods, begin, end, sent=packet, way=there)
 
 
 def _asked_for(sight: Sight, packet: Packet) -> Iterator[Ip]:
