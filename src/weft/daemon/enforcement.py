@@ -6,7 +6,7 @@ Nothing is written before everything that was there at the start is known: polic
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -18,27 +18,26 @@ from weft.daemon.disk import instance
 from weft.daemon.planes.plane import Keeper
 from weft.daemon.policycuts import Cuts, of_kernel
 from weft.daemon.policygate import PolicyGate
+from weft.daemon.policypods import Attachments, PodsHere
 from weft.daemon.policyterm import PolicyPlane, Term, settings_of
 from weft.desired.inputs import Inputs
 from weft.desired.policy.connections import Connections, concerned
 from weft.desired.policy.decide import PolicyDecider
-from weft.desired.policy.inputs import UNKNOWN, Attached, Mode, PolicySettings
+from weft.desired.policy.inputs import Attached, Mode, PolicySettings
 from weft.kernel.netfilter.cutting import own_addresses
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.kernel.netfilter.policies import PolicyTables
 from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import Key, Objects
-from weft.model.net import Ip, ip_in
+from weft.model.net import ip_in
 from weft.model.node.history import History
 from weft.model.node.nodestate import PolicyState
 from weft.model.policy import DIRECTIONS, ClusterPolicy, Pod, Policy, Thing
-from weft.model.text import counted, some_of
-from weft.model.value import replace
+from weft.model.text import counted
 
 log = logging.getLogger(__name__)
 
-_NAMED: Final = 5  # pods in one message
 _SETTINGS_SECONDS: Final = 1.0
 _BEGINNING: Final = Problem(
     code="POL-003", where="policies", seen="not all of them is known yet", hint="Try again in a moment"
@@ -46,8 +45,6 @@ _BEGINNING: Final = Problem(
 _WRITING: Final = Problem(
     code="POL-003", where="policies", seen="not all of them is in the kernel yet", hint="Try again in a moment"
 )
-
-Attachments = Mapping[str, Attached]
 
 
 def opened(
@@ -105,8 +102,7 @@ class Enforcement:
         self._mode: Mode = mode
         self._clock = clock
         self._history = history
-        self._attached: dict[str, Attached] = {}
-        self._gone: set[str] = set()  # since the look at who lives began
+        self._here = PodsHere()
         self._known: frozenset[Problem] = frozenset()  # of policies
         self._written = 0.0
         self._read = asyncio.Event()
@@ -135,7 +131,7 @@ class Enforcement:
     @property
     def loss(self) -> Problem | None:
         """What of the latest policies is not in effect, or which pods here nobody has said anything of."""
-        return None if self.term is None else self._unread or self._unknown
+        return None if self.term is None else self._unread or self._unknown()
 
     @property
     def as_of(self) -> float | None:
@@ -157,8 +153,8 @@ class Enforcement:
         return PolicyState(
             mode=self._mode,
             policies=kinds["policy"] + kinds["clusterpolicy"],
-            pods=len(self._attached),
-            unknown=sum(not term.decider.ready(key) for key in self._attached),
+            pods=len(self._here.attached),
+            unknown=sum(not term.decider.ready(key) for key in self._here.attached),
             isolated={direction: term.decider.isolated(direction) for direction in DIRECTIONS},
             elements=term.decider.elements,
             transactions=self._transactions.copy(),
@@ -186,9 +182,8 @@ class Enforcement:
             live = await asyncio.shield(self._live)
             await self._read.wait()
             self.term = None
-            self._gone.clear()
-            living = await beside(live)
-            self._attached = {key: each for key, each in living.items() if key not in self._gone} | self._attached
+            self._here.look()
+            self._here.found(await beside(live))
             while True:
                 term = self.term = self._begin(settings_of(self._mode, inputs(), self._source.node))
                 self._warn()
@@ -205,7 +200,7 @@ class Enforcement:
         self._identify(self._source.things.values())
         term = Term(settings, keep)
         term.decider.change(self._source.things.values())
-        for key, attached in self._attached.items():
+        for key, attached in self._here.attached.items():
             term.decider.attached(key, attached)
         term.keeper.compare_all()
         term.keeper.look_again()
@@ -214,27 +209,16 @@ class Enforcement:
         return term
 
     def _identify(self, told: Collection[Thing]) -> None:
-        """Find the owners of attachments that have no record, by the addresses that they were given."""
-        unknown = {key: each for key, each in self._attached.items() if each.pod == UNKNOWN and each.ips}
-        if not unknown:
-            return
-        for key, each in unknown.items():
-            if not any(_has(pod, each.ips) for pod in told):
-                continue
-            found = [pod for pod in self._source.things.values() if _has(pod, each.ips)]
-            if len(found) == 1 and isinstance(found[0], Pod):
-                attached = self._attached[key] = replace(each, pod=str(found[0]), uid=found[0].uid)
-                if self.term is not None:
-                    self._decided(self.term, self.term.decider.attached(key, attached))
+        for key, attached in self._here.identified(told, self._source.things.values()):
+            if self.term is not None:
+                self._decided(self.term, self.term.decider.attached(key, attached))
 
     def attach(self, key: str, attached: Attached) -> None:
-        self._attached[key] = attached
+        self._here.attached[key] = attached
 
     def detach(self, key: str) -> None:
-        self._attached.pop(key, None)
-        if self.term is None:
-            self._gone.add(key)
-        else:
+        self._here.detach(key)
+        if self.term is not None:
             self._decided(self.term, self.term.decider.detached(key))
 
     def connections(self) -> Connections | None:
@@ -274,27 +258,14 @@ class Enforcement:
         self._read.set()
         self._warn()
 
-    @property
     def _unknown(self) -> Problem | None:
-        """Of pods that were attached before: one that comes now waits until it is known."""
-        term = self.term
-        if term is None:
+        if self.term is None:
             return None
-        names = sorted(each.pod for key, each in self._attached.items() if not term.decider.ready(key))
-        if not names:
-            return None
-        what = "are refused" if self._mode == "enforce" else "would be refused"
-        seen = f"no Pod is read for what runs here as {some_of(names, _NAMED)}: packets {what}"
-        return Problem(code="POL-003", where="policies", seen=seen, hint=self._source.advice)
+        return self._here.unready(self.term.decider.ready, self._mode, self._source.advice)
 
     def _warn(self) -> None:
-        """Once for each set of such pods."""
-        unknown = self._unknown
+        """Of attachments whose pods are unknown: once for each set of them."""
+        unknown = self._unknown()
         if unknown is not None and unknown != self._warned:
             log.warning("%s", unknown)
         self._warned = unknown
-
-
-def _has(thing: Thing, ips: tuple[Ip, ...]) -> bool:
-    """Tell whether it is a pod with these addresses."""
-    return isinstance(thing, Pod) and thing.counts and set(ips) <= set(thing.ips)
