@@ -4,7 +4,7 @@ msgspec checks values. It stops at the first mistake and knows no lines, so the 
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, get_args, get_origin
@@ -190,3 +190,12 @@ class Reader:
                 children.append(value)
         for child in children:
             self.distinct_keys(child)
+
+
+def key_of(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
+    """The node of this key, or of the nearest one above it."""
+    entries = node.value if isinstance(node, yaml.MappingNode) else []
+    for key, value in reversed(entries):  # of several, the last counts
+        if str(key.value).casefold() == path[0].casefold():
+            return key_of(value, path[1:]) if len(path) > 1 and isinstance(value, yaml.MappingNode) else key
+    return node
