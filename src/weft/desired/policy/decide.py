@@ -3,15 +3,15 @@
 The daemon's rounds and `weft plan` ask the same `PolicyDecider`. It looks at nothing and does nothing.
 """
 
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
+from weft.desired.policy.chains import Chains, Class
 from weft.desired.policy.connections import Connections
 from weft.desired.policy.frame import frame, refusal, senders
 from weft.desired.policy.inputs import Attached, PolicySettings
-from weft.desired.policy.names import MAP, PortName, comment, peers_set, port_element, ports_set, subject_of
-from weft.desired.policy.needed import Needed, Uses
-from weft.desired.policy.selections import Move, Selections
+from weft.desired.policy.names import MAP, comment, subject_of
+from weft.desired.policy.selections import Selections
 from weft.desired.policy.text import Rendered, admin, rendered, restricted, unrestricted
 from weft.desired.policy.verdict import World
 from weft.model.kernel.nftset import field
@@ -21,21 +21,12 @@ from weft.model.net import Ip
 from weft.model.policy import DIRECTIONS, ClusterPolicy, Direction, Id, Namespace, Pod, PodPeer, Policy, Thing, Tier
 from weft.model.value import Value, replace
 
-_Step = Callable[[Object], None]
-
 _NOTHING_ELSE: Final = Ownership(devices=frozenset(), networks=())
-
-
-class _Class(Value):
-    """The policies that are asked in one direction, of one pod or of several; the chain jumps to `parts`."""
-
-    chain: Rendered
-    parts: tuple[Rendered, ...]
 
 
 class _Placed(Value):
     objects: tuple[Object, ...]
-    classes: tuple[_Class, ...]
+    classes: tuple[Class, ...]
 
 
 class PolicyDecider:
@@ -51,9 +42,9 @@ class PolicyDecider:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
-        self._needed = Needed()
-        self._uses = Uses()
-        self._peers = Selections()  # of all pods
+        self._chains = Chains(settings.families)
+        self._needed = self._chains.needed
+        self._peers = self._chains.peers
         self._selecting = Selections()  # of those that are attached here, by policies
         self._told: dict[Id, Pod] = {}
         self._policies: dict[Id, Policy | ClusterPolicy] = {}
@@ -166,7 +157,7 @@ class PolicyDecider:
         if self._peers.namespaces.get(name) == namespace:
             return
         known_before = name in self._peers.namespaces
-        self._moved(self._peers.set_namespace(name, namespace))
+        self._chains.set_namespace(name, namespace)
         for _, pod, _ in self._selecting.set_namespace(name, namespace):
             self._dirty.update(self._here[pod.id])
         if known_before != (namespace is not None):
@@ -208,18 +199,8 @@ class PolicyDecider:
         self._dirty.update(keys)
         if keys or self._selecting.pod(pod) is not None:
             self._selecting.set_pod(pod, now if keys else None)
-        if now == before:
-            return
-        for each, step in ((before, self._needed.unneed), (now, self._needed.need)):
-            if each is not None:
-                for thing in _port_elements(each, self._uses):
-                    step(thing)
-        self._moved(self._peers.set_pod(pod, now))
-
-    def _moved(self, moves: Iterable[Move]) -> None:
-        for peer, pod, joined in moves:
-            for ip in pod.ips:
-                (self._needed.need if joined else self._needed.unneed)(_peer_element(peer, ip))
+        if now != before:
+            self._chains.set_pod(pod, now)
 
     # What is attached
 
@@ -261,15 +242,15 @@ class PolicyDecider:
             for thing in placed.objects:
                 self._needed.need(thing)
             for each in placed.classes:
-                self._hold_class(each)
+                self._chains.hold(each)
         if former is not None:
             for thing in former.objects:
                 self._needed.unneed(thing)
             for each in former.classes:
-                self._release_class(each)
+                self._chains.release(each)
 
     def _placing(self, attached: Attached) -> _Placed:
-        objects, classes = [*senders(attached, self._settings.mode)], list[_Class]()
+        objects, classes = [*senders(attached, self._settings.mode)], list[Class]()
         pod = self._known(attached)
         if attached.pod and pod is None:
             return _Placed(objects=tuple(objects), classes=())
@@ -287,7 +268,7 @@ class PolicyDecider:
                 objects.append(PolicyElement(table=INET, set=name, element=ip.packed, verdict=verdict, comment=said))
         return _Placed(objects=tuple(objects), classes=tuple(classes))
 
-    def _class(self, pod: Id, direction: Direction) -> _Class | None:
+    def _class(self, pod: Id, direction: Direction) -> Class | None:
         """None where no policy is asked."""
         policies = self.policies_of(pod, direction)
         first, last = (self.cluster_policies_of(pod, direction, tier) for tier in ("Admin", "Baseline"))
@@ -300,7 +281,7 @@ class PolicyDecider:
             chain = restricted(dict(zip(map(str, policies), parts, strict=True)), direction, refused, tier)
         else:
             chain = unrestricted(last, direction, self._settings, refused, tier)
-        return _Class(chain=chain, parts=parts if tier is None else (*parts, tier))
+        return Class(chain=chain, parts=parts if tier is None else (*parts, tier))
 
     def _render(self, policy: Policy, direction: Direction) -> Rendered:
         key = policy.id, direction
@@ -308,65 +289,8 @@ class PolicyDecider:
             self._rendered[key] = rendered(policy, direction, self._settings)
         return self._rendered[key]
 
-    # What is needed, counted by its users
-
-    def _hold_class(self, each: _Class) -> None:
-        if self._uses.first(each.chain.chain.name):
-            self._hold(each.chain)
-            for part in each.parts:
-                if part.chain.rules and self._uses.first(part.chain.name):
-                    self._hold(part)
-
-    def _release_class(self, each: _Class) -> None:
-        if self._uses.last(each.chain.chain.name):
-            self._release(each.chain)
-            for part in each.parts:
-                if part.chain.rules and self._uses.last(part.chain.name):
-                    self._release(part)
-
-    def _hold(self, part: Rendered) -> None:
-        self._needed.need(part.chain)
-        for peer in part.peers:
-            if self._uses.first(peer):
-                self._sets(peer, self._needed.need)
-                self._moved(self._peers.use(peer))
-        for port in part.ports:
-            if self._uses.first(port):
-                self._ports(port, self._needed.need)
-
-    def _release(self, part: Rendered) -> None:
-        self._needed.unneed(part.chain)
-        for peer in part.peers:
-            if self._uses.last(peer):
-                self._moved(self._peers.leave(peer))
-                self._sets(peer, self._needed.unneed)
-        for port in part.ports:
-            if self._uses.last(port):
-                self._ports(port, self._needed.unneed)
-
-    def _sets(self, peer: PodPeer, step: _Step) -> None:
-        for family in self._settings.families:
-            step(peers_set(peer, family))
-
-    def _ports(self, port: PortName, step: _Step) -> None:
-        for family in self._settings.families:
-            step(ports_set(port, family))
-        for pod in self._peers.pods:
-            for thing in _port_elements(pod, (port,)):
-                step(thing)
-
 
 def pod_of(attached: Attached) -> Id:
     """The pod that it is of."""
     namespace, _, name = attached.pod.partition("/")
     return "pod", namespace, name
-
-
-def _peer_element(peer: PodPeer, ip: Ip) -> PolicyElement:
-    return PolicyElement(table=INET, set=peers_set(peer, ip.version).name, element=ip.packed)
-
-
-def _port_elements(pod: Pod, names: Container[Hashable]) -> Iterator[PolicyElement]:
-    for each in pod.ports:
-        if (port := (each.name, each.protocol)) in names:
-            yield from (port_element(port, ip, each.number) for ip in pod.ips)
