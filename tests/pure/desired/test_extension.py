@@ -108,7 +108,7 @@ def test_what_is_told_of_a_peer():
     )
     assert str(thing) == "commands for 10.5.2.0/24"
     assert thing.is_within(Ownership(devices=frozenset(), networks=()))
-    assert thing.code == "CMD-001"
+    assert thing.code_if_changed == "CMD-001"
 
 
 def test_both_families_of_a_peer_are_told():

@@ -215,7 +215,7 @@ class TestInTheKernel:
         assert str(PATH) == "kernel path of flannel0 by eth0 from 192.168.0.1 port 8285"
         assert str(forward) == "forward 10.5.2.0/24 by the kernel path of flannel0 to and from 192.168.0.2"
         assert str(replace(forward, sends=False)).endswith("flannel0 from 192.168.0.2")
-        assert (PATH.code, forward.code) == ("VTEP-004", "FDB-001")
+        assert (PATH.code_if_changed, forward.code_if_changed) == ("VTEP-004", "FDB-001")
 
 
 def test_a_peer_that_cannot_be_served():
@@ -233,7 +233,7 @@ def test_how_its_objects_read_and_whose_they_are():
     assert str(LINK) == "link flannel0 tun mtu 1472"
     assert str(RELAY) == "relay of flannel0 from 192.168.0.1 port 8285"
     assert str(FORWARD) == "forward 10.5.2.0/24 by the relay of flannel0 to 192.168.0.2"
-    assert (RELAY.code, FORWARD.code) == ("VTEP-004", "FDB-001")
+    assert (RELAY.code_if_changed, FORWARD.code_if_changed) == ("VTEP-004", "FDB-001")
     ours, anothers = (Ownership(devices=frozenset({name}), networks=()) for name in ("flannel0", "flannel.1"))
     for thing in (LINK, RELAY, FORWARD):
         assert thing.is_within(ours)

@@ -56,7 +56,7 @@ def test_a_long_name_is_cut_and_stays_its_own():
 def test_each_is_known_by_its_table_and_name(thing, key, text):
     assert (thing.key, str(thing)) == (key, text)
     assert thing.is_within(Ownership(devices=frozenset(), networks=()))
-    assert (thing.code, thing.reason()) == ("NFT-002", "--network-policy")
+    assert (thing.code_if_changed, thing.reason()) == ("NFT-002", "--network-policy")
 
 
 def test_a_map_says_so_in_its_spec():

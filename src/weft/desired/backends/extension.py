@@ -62,14 +62,10 @@ class _Run(Object):
 
     variables: Variables
 
-    code_if_refused = "CMD-001"
+    code_if_changed = code_if_refused = "CMD-001"
 
     def is_within(self, ownership: Ownership) -> bool:  # noqa: ARG002 - no other program's are seen
         return True
-
-    @property
-    def code(self) -> str:
-        return "CMD-001"
 
 
 class Begun(_Run):

@@ -67,11 +67,6 @@ class Object(Value, gc=False):
         """Tell whether this daemon owns it."""
         raise NotImplementedError
 
-    @property
-    def code(self) -> str:
-        """The code of a repair after a change."""
-        return self.code_if_changed
-
     def reason(self) -> str:
         """The setting that asks for it, in words; empty for what serves a peer."""
         return "the configuration's Backend, with our lease and uplink"
@@ -82,11 +77,16 @@ class Sysctl(Object):
 
     name: str
     value: str
+    code_if_changed: str = "VTEP-003"
 
     rank = 1
 
     def __post_init__(self) -> None:
         put_in(self, "key", ("sysctl", self.name))
+        if self.name in BRIDGE_NETFILTER.values():
+            put_in(self, "code_if_changed", "POL-002")
+        elif self.name in FORWARDING.values():
+            put_in(self, "code_if_changed", "KERN-002")
 
     def __str__(self) -> str:
         return f"sysctl {self.name}={self.value}"
@@ -100,12 +100,6 @@ class Sysctl(Object):
 
     def is_within(self, ownership: Ownership) -> bool:
         return self.link is None or self.link in ownership.devices
-
-    @property
-    def code(self) -> str:
-        if self.name in BRIDGE_NETFILTER.values():
-            return "POL-002"
-        return "KERN-002" if self.name in FORWARDING.values() else "VTEP-003"
 
     def reason(self) -> str:
         if self.name in FORWARDING.values():
