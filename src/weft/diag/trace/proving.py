@@ -56,7 +56,7 @@ class _Probing:
     def __init__(self, sight: Sight, packet: Packet, pods: Pods, name: str) -> None:
         """Raises `ConfigError` unless the packet comes from this node."""
         self._sight, self._packet, self._pods, self._name = sight, packet, pods, name
-        self._kind = _KINDS[packet.protocol]
+        self._kind: Kind = _KINDS[packet.protocol]
         self._ways = alone(both_ways(sight, packet))
         there = self._there = self._ways["there"]
         others = [address for hop in there.hops for address in hop.others]
