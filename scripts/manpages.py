@@ -15,7 +15,8 @@ import click
 
 from scripts.docs.commands import commands
 from weft import __version__, cli
-from weft.config.options import FLAGS, Flag
+from weft.config.flag import Flag
+from weft.config.options import FLAGS
 
 _FILES: Final = {
     "/etc/default/weft": "variables of the service weftd, one on a line: FLANNELD_ETCD_ENDPOINTS=http://10.0.0.5:2379",

@@ -3,7 +3,8 @@
 from itertools import groupby
 from pathlib import Path
 
-from weft.config.options import FLAGS, Flag
+from weft.config.flag import Flag
+from weft.config.options import FLAGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "weftd-flags.md"
 

@@ -4,7 +4,8 @@ import textwrap
 from itertools import groupby
 from typing import Final
 
-from weft.config.options import FLAGS, Flag
+from weft.config.flag import Flag
+from weft.config.options import FLAGS
 
 _WIDTH: Final = 100
 _HEAD: Final = """\

@@ -8,10 +8,11 @@ from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from weft.config.flag import Flag
 from weft.config.flagvalues import ip_or_none
 from weft.config.goflags import Given, did_you_mean, parse_bool, parse_int, tokens
 from weft.config.kubernetes import Surroundings, surroundings
-from weft.config.options import BY_NAME, FLAGS, Flag, Options
+from weft.config.options import BY_NAME, FLAGS, Options
 from weft.config.re2 import Pattern
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from weft.config.options import BY_NAME, Flag
+from weft.config.flag import Flag
+from weft.config.options import BY_NAME
 from weft.model.errors import Problem
 from weft.model.value import Value
 

@@ -4,20 +4,19 @@ Names, defaults and meanings are flanneld's, but for those whose `origin` is wef
 from the annotations of `Options`. Nothing here reads argv or the environment.
 """
 
-from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from weft.config import flagvalues
+from weft.config.flag import Flag
 from weft.config.flagvalues import MESH_PORT, PeerAddress
 from weft.config.kubernetes import Surroundings, annotation_prefix
 from weft.config.re2 import Pattern
 from weft.model.net import Ip
-from weft.model.value import Secret, Value, replace
+from weft.model.value import Secret, Value
 
 LogFormat = Literal["text", "json"]
 PolicyMode = Literal["off", "audit", "enforce"]
-Kind = Literal["bool", "int", "text", "list"]
 
 _STORE: Final = "Store"
 _UPLINK: Final = "Uplink: the interface that carries traffic between nodes"
@@ -27,41 +26,6 @@ _POLICIES: Final = "Policies of pods"
 _HEALTH: Final = "Health and logs"
 _KUBERNETES: Final = "Kubernetes"
 _MESH: Final = "Mesh: leases without a store, which the nodes keep among themselves"
-
-
-class Flag(Value, kw_only=False):
-    """One flag. `default` is written as a user would write it; `value` names the value in the help text.
-
-    Whole numbers lie between `low` and `high`, both inclusive; Go's `int` has 64 bits. `read` turns a text into a
-    value; its `ValueError` says what was expected. With `repeats` each value that is given is added to a list.
-    `origin` says whose meaning the flag has. `later` names the part that a value other than the default needs
-    and that this build does not have; such a value ends the start. `secret` values are never shown.
-    `name` and `kind` come from the field of `Options`.
-    """
-
-    group: str
-    help: str
-    value: str = ""
-    default: str = ""
-    read: Callable[[str], Any] = str
-    repeats: bool = False
-    low: int = -(2**63)
-    high: int = 2**63 - 1
-    origin: Literal["flannel", "weft"] = "flannel"
-    later: str = ""
-    secret: bool = False
-    name: str = ""
-    kind: Kind = "text"
-
-    @property
-    def field(self) -> str:
-        """The name of the field of `Options`."""
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that stands for the flag (flannel.md §1.3)."""
-        return "FLANNELD_" + self.field.upper()
 
 
 class Options(Value):
@@ -327,16 +291,10 @@ class Options(Value):
     warnings: tuple[str, ...] = ()
 
 
-def _flag(field: str, kind: Any) -> Flag:
-    found: Flag = kind.__metadata__[0]
-    kinds: dict[type, Kind] = {bool: "bool", int: "int"}
-    named = replace(found, kind="list" if found.repeats else kinds.get(kind.__origin__, "text"))
-    named = replace(named, default="false") if named.kind == "bool" and not named.default else named
-    return named if named.name else replace(named, name=field.replace("_", "-"))
-
-
 # Not by typing.get_type_hints, which takes as long as all else here.
 FLAGS: Final = tuple(
-    _flag(field, kind) for field, kind in Options.__annotations__.items() if hasattr(kind, "__metadata__")
+    kind.__metadata__[0].of_field(field, kind.__origin__)
+    for field, kind in Options.__annotations__.items()
+    if hasattr(kind, "__metadata__")
 )
 BY_NAME: Final = {flag.name: flag for flag in FLAGS}
