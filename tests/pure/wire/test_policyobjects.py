@@ -57,7 +57,11 @@ def test_a_pod():
     pod = pod_of(msgspec.json.decode(msgspec.json.encode(POD), type=PodObject))
     assert (str(pod), pod.uid, pod.node, pod.labels) == ("shop/web-1", "u-1", "node1", {"app": "web"})
     assert pod.ips == (ip_address("10.244.1.2"), ip_address("fd00::2"))
-    assert pod.ports == (NamedPort("http", "tcp", 8080), NamedPort("dns", "udp", 53), NamedPort("metrics", "tcp", 15090))
+    assert pod.ports == (
+        NamedPort("http", "tcp", 8080),
+        NamedPort("dns", "udp", 53),
+        NamedPort("metrics", "tcp", 15090),
+    )
     assert pod.counts
 
 
