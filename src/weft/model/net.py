@@ -3,13 +3,14 @@
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from weft.model.value import Value
 
 Ip = IPv4Address | IPv6Address
 Net = IPv4Network | IPv6Network
 Family = Literal[4, 6]
+FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 # One of each family, None for a family without.
 Subnets = tuple[IPv4Network | None, IPv6Network | None]
 
@@ -40,6 +41,10 @@ class Endpoint(Value, kw_only=False):
 
     def __str__(self) -> str:
         return with_port(self.ip, self.port)
+
+
+def family_of(what: Ip | Net) -> Family:
+    return 4 if what.version == 4 else 6
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from typing import Protocol as Interface
 
 from weft.diag.check.trial import Protocol, Trial
 from weft.kernel import icmp
+from weft.kernel.rtnetlink.attributes import AF
 from weft.model.net import Family
 from weft.model.value import Value
 from weft.wire.icmp import MARK, NO_NUMBER, REQUEST, read_marked
@@ -161,7 +162,7 @@ def _open(listener: _Listener) -> socket.socket | None:
     if protocol == "icmp":
         return icmp.listen(family, (REQUEST[family],))
     kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
-    sock = socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6, kind)
+    sock = socket.socket(AF[family], kind)
     try:
         sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
         if protocol == "udp":

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
-from itertools import chain, groupby
+from itertools import chain, cycle, groupby, islice
 from typing import Final, Literal
 
 from weft.diag.check.causes import Cause, Place
@@ -12,7 +12,7 @@ from weft.diag.check.scenarios import BY_NAME, End, Scenario, Way, trials_of
 from weft.diag.check.trial import Trial, Tried
 from weft.diag.sight.node import Pod, Sight, peers
 from weft.model.errors import Problem
-from weft.model.net import Family, Ip
+from weft.model.net import FAMILIES, Family, family_of
 from weft.model.text import counted, some_of
 from weft.model.value import replace
 
@@ -27,7 +27,6 @@ FROM_HERE: Final = tuple(
 # Of a pod, in the kernel's one table for all namespaces: three are a check's, and the others' stay.
 _NEIGHBOURS: Final = 8
 
-_FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 _TWICE: Final = "One of them has it from elsewhere: 'weft ipam list' shows which container holds it."
 _FEW: Final = 4  # a cause may name one in so many of all places
 
@@ -67,7 +66,7 @@ def trials(everything: Sequence[End], most: int) -> list[Trial]:
     itself try all other nodes.
     """
     return [
-        trial for scenario in FROM_HERE for trial in trials_of(scenario, _pairs(scenario, everything, most), _FAMILIES)
+        trial for scenario in FROM_HERE for trial in trials_of(scenario, _pairs(scenario, everything, most), FAMILIES)
     ]
 
 
@@ -80,12 +79,12 @@ def few(own: Sequence[End], others: Sequence[End]) -> list[Trial]:
     pairs = {
         "pod-pod-same": [pair for group in _together(pods) if len(group) > 1 for pair in _around(group)],
         "node-pod-same": [(node, pod) for node in filter(_is_here, own) for pod in pods],
-        "pod-peer": [pair for family in _FAMILIES for pair in _in_turn(_having(family, pods), _having(family, others))],
+        "pod-peer": [pair for family in FAMILIES for pair in _in_turn(_having(family, pods), _having(family, others))],
     }
     return [
         trial
         for name, asked in pairs.items()
-        for trial in trials_of(replace(BY_NAME[name], protocols=("icmp",)), asked, _FAMILIES)
+        for trial in trials_of(replace(BY_NAME[name], protocols=("icmp",)), asked, FAMILIES)
     ]
 
 
@@ -94,8 +93,7 @@ def _having(family: Family, everything: Sequence[End]) -> list[End]:
 
 
 def _in_turn(ones: Sequence[End], others: Sequence[End]) -> Iterator[tuple[End, End]]:
-    for number in range(max(len(ones), len(others)) if ones and others else 0):
-        yield ones[number % len(ones)], others[number % len(others)]
+    return islice(zip(cycle(ones), cycle(others), strict=False), max(len(ones), len(others)))
 
 
 def reachable(sight: Sight) -> list[End]:
@@ -112,7 +110,7 @@ def reachable(sight: Sight) -> list[End]:
     for name, peer in ((str(peer.subnet), peer) for peer in peers(sight)):
         address = peer.inner or peer.subnet.network_address + 1
         if name not in silent:
-            own: dict[Family, str] = {_family(address): str(address)}
+            own: dict[Family, str] = {family_of(address): str(address)}
             found.append(End(kind="peer", name=name, node=name, addresses=own, mtu=sight.mtu, afar=True))
     return found
 
@@ -181,7 +179,7 @@ def _own(sight: Sight) -> dict[Family, str]:
     for index in links:
         for address in sight.addresses_of(index):
             if not address.ip.is_link_local:
-                found.setdefault(_family(address.ip), str(address.ip))
+                found.setdefault(family_of(address.ip), str(address.ip))
     return found
 
 
@@ -192,17 +190,13 @@ def _others(sight: Sight) -> list[End]:
     for peer in peers(sight):
         name = names.get(str(peer.subnet)) or str(peer.public or peer.subnet)
         if peer.public is not None:
-            found.setdefault(("node", name), {})[_family(peer.public)] = str(peer.public)
+            found.setdefault(("node", name), {})[family_of(peer.public)] = str(peer.public)
         if peer.inner is not None:
-            found.setdefault(("peer", name), {})[_family(peer.inner)] = str(peer.inner)
+            found.setdefault(("peer", name), {})[family_of(peer.inner)] = str(peer.inner)
     return [
         End(kind=kind, name=name, node=name, addresses=addresses, mtu=sight.mtu, afar=True)
         for (kind, name), addresses in found.items()
     ]
-
-
-def _family(ip: Ip) -> Family:
-    return 4 if ip.version == 4 else 6
 
 
 def placed(found: Sequence[Cause], name: str, tried: Sequence[Tried]) -> list[Cause]:

@@ -18,6 +18,7 @@ from typing import Final
 from weft.diag.check.answering import Answering, Visit, number_in, numbered
 from weft.diag.check.trial import Outcome, Trial
 from weft.kernel import icmp
+from weft.kernel.rtnetlink.attributes import AF
 from weft.model.net import Family
 from weft.model.value import Value
 from weft.wire.icmp import IP_HEADER, REPLY, marked_request, read_marked
@@ -118,7 +119,7 @@ def _open(trial: Trial) -> socket.socket:
             _whole(sock, trial.family)
         return sock
     kind = socket.SOCK_DGRAM if trial.protocol == "udp" else socket.SOCK_STREAM
-    sock = socket.socket(socket.AF_INET if trial.family == 4 else socket.AF_INET6, kind)
+    sock = socket.socket(AF[trial.family], kind)
     sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
     if trial.protocol == "udp":
         _whole(sock, trial.family)

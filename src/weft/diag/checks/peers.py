@@ -1,7 +1,7 @@
 """The other nodes: what leads to them, and whether they answer; of one that does not, what is proved and no more."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from weft.diag.checks.packets import is_unexplained
@@ -131,14 +131,8 @@ def _backwards(sight: Sight) -> Iterator[Finding]:
 
 @check("ways", "packets for peers' pods follow the routes of their leases", "routes")
 def _elsewhere(sight: Sight) -> Iterator[Finding]:
-    found: dict[Choice, list[Peer]] = {}
-    for peer in peers(sight)[:_MOST]:
-        choice = astray(sight, peer)
-        if choice is not None:
-            found.setdefault(choice, []).append(peer)
-    for choice, led in found.items():
-        rule = "" if choice.rule is None or choice.rule.table == MAIN_TABLE else f"rule '{words(choice.rule)}'"
-        route = "" if choice.route is None else f"route {row(sight, choice.route)}"
+    for choice, led in _by_choice(sight, astray):
+        rule, route = _names(sight, choice)
         one = len(led) == 1
         has = "peer's lease has" if one else "peers' leases have"
         seen = f"no route takes them, although the {has} one"
@@ -158,20 +152,28 @@ def _elsewhere(sight: Sight) -> Iterator[Finding]:
 @check("outer-ways", "packets to peers' nodes find a way", "links", "routes")
 def _stopped(sight: Sight) -> Iterator[Finding]:
     """The kernel was asked for a way, and has none."""
-    found: dict[Choice, list[Peer]] = {}
-    for peer in peers(sight)[:_MOST]:
-        choice = stopped(sight, peer)
-        if choice is not None:
-            found.setdefault(choice, []).append(peer)
-    for choice, kept in found.items():
+    for choice, kept in _by_choice(sight, stopped):
         nodes = ", ".join(dict.fromkeys(str(peer.public) for peer in kept[:_NAMED]))
         seen, hint = "no route leads there", "Mend the uplink's routes: weft leaves them to the machine's own network"
         if command := remedy(sight, choice):
-            rule = "" if choice.rule is None else f"rule '{words(choice.rule)}'"
-            route = "" if choice.route is None else f"route {row(sight, choice.route)}"
+            rule, route = _names(sight, choice)
             seen = f"the kernel drops them, by {route or rule}"
             hint = f"Have the program that made it leave out the nodes. To remove it: {command}"
         yield finding("ROUTE-003", f"packets to {nodes}", seen, hint)
+
+
+def _by_choice(sight: Sight, ask: Callable[[Sight, Peer], Choice | None]) -> Iterator[tuple[Choice, list[Peer]]]:
+    found: dict[Choice, list[Peer]] = defaultdict(list)
+    for peer in peers(sight)[:_MOST]:
+        if (choice := ask(sight, peer)) is not None:
+            found[choice].append(peer)
+    yield from found.items()
+
+
+def _names(sight: Sight, choice: Choice) -> tuple[str, str]:
+    """Of the rule, unless it is the main table's, and of the route."""
+    rule = "" if choice.rule is None or choice.rule.table == MAIN_TABLE else f"rule '{words(choice.rule)}'"
+    return rule, "" if choice.route is None else f"route {row(sight, choice.route)}"
 
 
 def _all_answer(sight: Sight, led: list[Peer]) -> bool:

@@ -17,11 +17,11 @@ from typing import Final
 
 from weft.diag.sight.node import Knock, Knocked, Peer, Probed
 from weft.kernel import icmp
+from weft.kernel.rtnetlink.attributes import AF
 from weft.model.net import Ip
 from weft.model.value import replace
 from weft.wire.icmp import HEADER, IP_HEADER, REPLY, UNREACHABLE, behind_ip, echo_request
 
-_FAMILY: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SMALL: Final = 64
 _TRIES: Final = 3
 _SECONDS: Final = 0.35  # for the answers to one try
@@ -71,7 +71,7 @@ def _silent(probes: Sequence[Probed]) -> dict[str, Ip]:
 
 def _knock(sockets: dict[int, socket.socket], addresses: Iterable[Ip], port: int, said: _Said) -> None:
     for address in addresses:
-        with socket.socket(_FAMILY[address.version], socket.SOCK_DGRAM) as sock, suppress(OSError):  # no way at all
+        with socket.socket(AF[address.version], socket.SOCK_DGRAM) as sock, suppress(OSError):  # no way at all
             sock.sendto(b"", (str(address), port))
     end = time.monotonic() + _SECONDS
     while (rest := end - time.monotonic()) > 0:

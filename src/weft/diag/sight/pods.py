@@ -20,13 +20,11 @@ from weft.kernel import namespaces
 from weft.kernel.namespaces import CLONE_NEWNET, CLONE_NEWUTS, setns
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Problem, Unavailable
-from weft.model.net import Family, Net
+from weft.model.net import FAMILIES, Net
 from weft.model.text import some_of
 from weft.model.value import replace
 
 T = TypeVar("T")
-
-_FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 
 _FILES: Final = {CLONE_NEWNET: "net", CLONE_NEWUTS: "uts"}  # below /proc/PID/ns
 _GONE: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)  # of a process that has ended, and of a file that is no more
@@ -134,7 +132,7 @@ class Pods:
             name="",
             addresses={
                 family: text
-                for family in _FAMILIES
+                for family in FAMILIES
                 if (text := next((str(each.ip) for each in own if each.ip.version == family), ""))
             },
             all_addresses=tuple(str(each.ip) for each in own),

@@ -25,13 +25,13 @@ from weft.diag.trace.ruled import Ruling, dropped
 from weft.kernel import icmp, packetsocket
 from weft.kernel.netfilter import nftrace
 from weft.kernel.netfilter.nfnetlink import NFPROTO, NfSocket
+from weft.kernel.rtnetlink.attributes import AF
 from weft.model.kernel.nftrace import Step
 from weft.model.kernel.nftset import Table
-from weft.model.net import Family, Ip
+from weft.model.net import Ip, family_of
 from weft.model.value import replace
 from weft.wire.icmp import IP_HEADER, marked_request
 
-_FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _HEADER: Final = 8  # bytes of UDP's
 
 _BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
@@ -52,17 +52,17 @@ def send(source: Ip, target: Ip, *, kind: Kind, port: int, numbers: Iterable[int
 
     A probe with one of `sizes` has so many bytes with all headers, and is never fragmented.
     """
-    family: Family = 4 if target.version == 4 else 6
+    family = family_of(target)
     sent = Sent()
     for number, size in zip(numbers, sizes or repeat(0)):  # noqa: B905 - `numbers` end it
         inside = size - IP_HEADER[family]
         if kind == "icmp":
             sock, to, data = icmp.listen(family, ()), 0, marked_request(family, number, size=inside)
         elif kind == "udp":
-            sock, to = socket.socket(_FAMILIES[family], socket.SOCK_DGRAM), port
+            sock, to = socket.socket(AF[family], socket.SOCK_DGRAM), port
             data = datagram(number, size=inside - _HEADER)
         else:
-            sock, to = socket.socket(_FAMILIES[family], socket.SOCK_RAW, socket.IPPROTO_TCP), 0
+            sock, to = socket.socket(AF[family], socket.SOCK_RAW, socket.IPPROTO_TCP), 0
             data = syn(number, source=source, target=target, port=port)
         with sock:
             try:

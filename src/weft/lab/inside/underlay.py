@@ -22,7 +22,7 @@ from weft.lab.spec import SERVICES, Node, switch
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.marks import FORWARDING
 from weft.model.kernel.objects import Sysctl
-from weft.model.net import Family, Ip, Mac, Net, with_port
+from weft.model.net import Family, Ip, Mac, Net, family_of, with_port
 
 UPLINK: Final = "eth0"
 _BEYOND: Final = 32  # segment 1 is 172.31.0.0/16 and fd31::/64, segment 2 is 172.30.0.0/16 and fd30::/64
@@ -192,7 +192,7 @@ def lead_to(rtnl: Rtnl, subnet: Net, node: Node) -> None:
     """A route of the lab to a node's pods: an API server passes requests on to them."""
     bridge = rtnl.index_of(switch(node.segment))
     assert bridge is not None  # noqa: S101 - make_switches has run
-    via = address_of(node, 4 if subnet.version == 4 else 6)
+    via = address_of(node, family_of(subnet))
     rtnl.request(route.add_route(subnet, via=via, index=bridge, protocol=_BY_ADMINISTRATOR))
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from weft.lab import spec
 from weft.lab.spec import SERVICES, Service
 from weft.model.errors import Problem
-from weft.model.net import Family, Ip, Net
+from weft.model.net import Family, Ip, Net, family_of
 from weft.model.value import Value, replace
 
 NODE_PORTS: Final = (30000, 32767)  # as Kubernetes has them
@@ -102,7 +102,7 @@ def _address_problems(
         if address.version in seen:
             yield _problem(where, f"address {text} beside another one of IPv{address.version}", "one of each family")
         seen.add(address.version)
-        network = range_of(4 if address.version == 4 else 6)
+        network = range_of(family_of(address))
         if address not in network or address in (network[0], network[1], network[-1]):
             yield _problem(where, f"address {text}", f"one of {network}, but its first two and its last")
         for other in others:

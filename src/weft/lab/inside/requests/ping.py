@@ -23,7 +23,7 @@ from weft.lab.inside.pod import RunningPod
 from weft.lab.report import Cell, PingReport
 from weft.lab.system import ANCILLARY, SO_TIMESTAMPNS, arrival
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Family, Ip
+from weft.model.net import Family, Ip, family_of
 from weft.model.text import counted
 from weft.model.value import Value, field
 from weft.wire.icmp import REPLY, REQUEST, marked_request, read_marked
@@ -139,7 +139,7 @@ class _Exchange:
                 asyncio.get_running_loop().add_reader(sock, self._hear, sock, end.name, version)
 
     async def _cell(self, source: _End, target: _End, address: Ip) -> Cell:
-        family: Family = 4 if address.version == 4 else 6
+        family = family_of(address)
         async with self._gate:
             sent = 1
             probe = await self._once(source, target, address, family)
