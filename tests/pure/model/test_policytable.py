@@ -1,6 +1,8 @@
 """Objects of the tables of policies: their keys, their order, and how they read."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from weft.model.kernel.nftset import Table
 from weft.model.kernel.objects import Ownership
@@ -10,6 +12,7 @@ from weft.model.kernel.policytable import (
     PolicyElement,
     PolicySet,
     named,
+    short,
     table_of,
 )
 from weft.plan.diff import Delete, Put, ordered
@@ -38,6 +41,15 @@ def test_a_long_name_is_cut_and_stays_its_own():
     one, other = (named(f"in/{'a' * 63}/{'b' * 252}{end}", ()) for end in "12")
     assert one.name != other.name
     assert len(one.name) == len(other.name) < 255
+
+
+@given(st.text(), st.text(), st.integers(min_value=40, max_value=127))
+@example("ü" * 200, "ü" * 201, 127)
+@example("a" * 127, "a" * 127 + "b", 127)
+def test_a_text_that_is_made_short_fits_and_does_not_look_like_another(one: str, other: str, most: int):
+    assert len(short(one, most).encode()) <= most
+    assert (short(one, most) == short(other, most)) == (one == other)
+    assert short(one * 50, most) != short(one * 50 + other, most) or not other
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import click
 
 from weft.daemon.commands.policyworld import read_world, texts, with_files
 from weft.desired.policy.advice import Advice, advice
+from weft.desired.policy.names import pod_said
 from weft.desired.policy.preview import preview, world_of
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.text import counted
@@ -142,7 +143,7 @@ def list_(pod: str, output: str) -> None:
     seen = here()
     if pod:
         wanted = pod if "/" in pod else f"default/{pod}"
-        seen = replace(seen, pods=tuple(each for each in seen.pods if each.pod == wanted))
+        seen = replace(seen, pods=tuple(each for each in seen.pods if each.pod == pod_said(wanted)))
         if not seen.pods:
             hint = (
                 "It runs on another node, or in the node's own network; if it is here, all of its packets are refused"

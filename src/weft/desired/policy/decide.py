@@ -257,7 +257,7 @@ class PolicyDecider:
         for ip in attached.ips:
             twice = field(ip.packed) * 2  # nobody can keep a pod from itself
             objects.append(PolicyElement(table=INET, set=f"self{ip.version}", element=twice))
-        said = comment(f"{attached.uid} {attached.pod}" if attached.pod else "no pod of Kubernetes")
+        said = comment(attached.uid, attached.pod)
         for direction in DIRECTIONS:
             verdict, found = "accept", None if pod is None else self._class(pod.id, direction)
             if found is not None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from weft.model.kernel.nftset import Element, field
-from weft.model.kernel.policytable import INET, PolicyElement, PolicySet, checksum
+from weft.model.kernel.policytable import INET, PolicyElement, PolicySet, checksum, short
 from weft.model.net import Ip, Net
 from weft.model.policy import (
     EVERYTHING,
@@ -32,7 +32,9 @@ _NUMBER: Final[dict[Protocol, int]] = {"tcp": 6, "udp": 17, "sctp": 132}
 PROTOCOL_NAMES: Final = {number: name for name, number in _NUMBER.items()}
 _IFNAME: Final = 16
 _WORD: Final = 4  # bytes, of what a field has at least
-_COMMENT: Final = 127
+# Of an element's comment, which has 127 bytes: a UID, a blank and a pod.
+_UID: Final = 36
+_POD: Final = 90
 
 
 def in_namespace(namespace: str, peer: PodPeer) -> PodPeer:
@@ -81,8 +83,13 @@ def interface(name: str) -> bytes:
     return name.encode().ljust(_IFNAME, b"\0")
 
 
-def comment(text: str) -> str:
-    return text.encode()[:_COMMENT].decode(errors="ignore")
+def pod_said(pod: str) -> str:
+    """A pod by its namespace and name, as its elements say it: of a long one, the end is a checksum."""
+    return short(pod, _POD)
+
+
+def comment(uid: str, pod: str) -> str:
+    return f"{short(uid, _UID)} {pod_said(pod)}" if pod else "no pod of Kubernetes"
 
 
 def first_two(net: Net, length: int) -> tuple[Ip, Ip, Ip]:

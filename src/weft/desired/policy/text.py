@@ -10,7 +10,7 @@ from typing import Any, Final
 from weft.desired.policy.inputs import PolicySettings
 from weft.desired.policy.names import ALL_PODS, MAP, PortName, first_two, in_namespace, peers_set, ports_set
 from weft.model.kernel.marks import NFT_WORD
-from weft.model.kernel.policytable import PolicyChain, named
+from weft.model.kernel.policytable import PolicyChain, named, short
 from weft.model.net import Net
 from weft.model.policy import (
     PEERS_KEY,
@@ -75,7 +75,7 @@ def restricted(
     """
     itself = (f"{ip} saddr . {ip} daddr @self{family} accept" for family, ip in NFT_WORD.items())
     jumps = (f"jump {each.chain.name}" for each in parts.values() if each.chain.rules)
-    ends = [f'goto {refused} comment "{_cut(name)}"' for name, each in parts.items() if not each.chain.rules]
+    ends = [f'goto {refused} comment "{short(name, _COMMENT)}"' for name, each in parts.items() if not each.chain.rules]
     text = (*_first(tier), *itself, *jumps, *(ends or [f"goto {refused}"]))
     return Rendered(chain=named(MAP[direction], text), peers=frozenset(), ports=frozenset())
 
@@ -94,19 +94,15 @@ def unrestricted(
     return Rendered(chain=named(MAP[direction], text), **_used(baseline, direction))
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= _COMMENT else f"{name[: _COMMENT - 1]}…"
-
-
 def _first(tier: Rendered | None) -> tuple[str, ...]:
     return (f"jump {tier.chain.name}",) if tier is not None and tier.chain.rules else ()
 
 
 def _text(policy: Policy | ClusterPolicy, direction: Direction, settings: PolicySettings, ends: _Ends) -> Iterator[str]:
-    of = f"{policy} " if isinstance(policy, ClusterPolicy) else ""
+    of = str(policy) if isinstance(policy, ClusterPolicy) else ""
     for index, rule in enumerate(policy.rules(direction) or ()):
         for words, path in _matches(rule, f"{direction}[{index}]", policy.namespace, direction, settings):
-            said = f"{of[: _COMMENT - len(path)]}{path}"
+            said = f"{short(of, _COMMENT - len(path) - 1)} {path}" if of else path
             yield f'{words}{" " if words else ""}counter {ends[rule.action]} comment "{said}"'
 
 

@@ -18,6 +18,7 @@ KINDS: Final = frozenset({"polset", "polchain", "polelement"})
 
 _CHECKSUM_BYTES: Final = 16  # too many for a search for two texts with one name
 _NAME_MOST: Final = 128  # nf_tables takes 255 letters; what is listed stays readable
+_MARK: Final = 16  # letters of a checksum that stands for the end of a text
 
 
 class _InTable(Object):
@@ -99,15 +100,27 @@ def table_of(name: str) -> Table:
 
 
 def named(prefix: str, rules: tuple[str, ...], hook: str = "", table: str = INET) -> PolicyChain:
-    """A chain whose name is `prefix`, cut where it is long, and a checksum of its text."""
+    """A chain whose name is `prefix`, short, and a checksum of its text."""
     text = "\n".join((prefix, hook, *rules))
-    name = f"{prefix[:_NAME_MOST]}-{checksum(text)}"
+    name = f"{short(prefix, _NAME_MOST)}-{checksum(text)}"
     return PolicyChain(table=table, name=name, rules=rules, hook=hook)
 
 
 def unnamed(name: str) -> str:
     """A chain's name without the checksum."""
     return name[: -2 * _CHECKSUM_BYTES - 1]
+
+
+def short(text: str, most: int) -> str:
+    """The text; of one with more than `most` bytes its beginning and a checksum, so that others do not look the same.
+
+    No name of Kubernetes has the two dots between them, and nf_tables takes them in the name of a chain.
+    """
+    whole = text.encode()
+    if len(whole) <= most:
+        return text
+    mark = f"..{checksum(text)[:_MARK]}"
+    return whole[: most - len(mark)].decode(errors="ignore") + mark
 
 
 def checksum(text: str) -> str:

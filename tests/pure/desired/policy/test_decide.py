@@ -9,6 +9,7 @@ from tests.support.policy.nftreader import Packet, Reader
 from weft.desired.policy.decide import PolicyDecider
 from weft.desired.policy.frame import frame, refusal
 from weft.desired.policy.inputs import Attached
+from weft.desired.policy.names import comment, pod_said
 from weft.desired.policy.text import namespaces_of
 from weft.model.kernel.policytable import BRIDGE, INET
 from weft.model.policy import (
@@ -220,8 +221,15 @@ def test_a_namespace_that_comes_makes_its_pods_known_and_one_that_goes_unknown()
 def test_a_comment_says_whose_an_element_is():
     made = decider(SHOP, POD)
     assert made.wanted["polelement", INET, "in4", IP.packed].comment == "u-1 shop/web"
-    long = decider(SHOP, replace(POD, name="x" * 253), attached=replace(ATTACHED, pod=f"shop/{'x' * 253}"))
-    assert len(long.wanted["polelement", INET, "in4", IP.packed].comment) == 127
+    nameless = decider(SHOP, POD, attached=replace(ATTACHED, pod=""))
+    assert nameless.wanted["polelement", INET, "in4", IP.packed].comment == "no pod of Kubernetes"
+
+
+def test_comments_of_two_pods_whose_names_have_the_same_beginning_differ_and_have_room():
+    said = {comment(uid, f"shop/{'x' * 252}{end}") for uid in ("", "u" * 36, "ü" * 200) for end in "ab"}
+    assert len(said) == 6
+    assert max(len(each.encode()) for each in said) <= 127
+    assert {each.partition(" ")[2] for each in said} == {pod_said(f"shop/{'x' * 252}{end}") for end in "ab"}
 
 
 def test_peers_of_policies_that_nobody_here_meets_have_no_sets():

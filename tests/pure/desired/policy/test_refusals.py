@@ -109,11 +109,24 @@ def test_the_pods_of_a_node_and_the_policies_that_restrict_them():
     assert here(held(SHOP, POD, LAST)).pods[0].policies["ingress"] == ("last",)
 
 
-def test_all_policies_without_rules_are_named_however_many_and_the_cut_name_of_one_says_that_it_is_cut():
+def test_all_policies_without_rules_are_named_however_many_and_long_names_differ_and_say_that_they_are_cut():
     names = [f"shut-{number:02}-{'x' * 30}" for number in range(12)]
-    shut = [replace(SHUT, name=name) for name in (*names, "y" * 200)]
+    shut = [replace(SHUT, name=name) for name in (*names, f"{'y' * 200}1", f"{'y' * 200}2")]
     [pod] = here(held(SHOP, POD, *shut)).pods
-    assert pod.policies["ingress"] == (*(f"shop/{name}" for name in names), f"shop/{'y' * 114}…")
+    *whole, one, other = pod.policies["ingress"]
+    assert whole == [f"shop/{name}" for name in names]
+    assert one != other
+    assert one.startswith(f"shop/{'y' * 97}..")
+
+
+def test_policies_with_long_names_are_told_apart_by_their_chains_and_by_their_rules():
+    """NetworkPolicies with rules have chains; those of the cluster are in the comments of rules."""
+    for policy in (ALLOWS, LAST):
+        long = [replace(policy, name=f"{'z' * 200}{end}") for end in "12"]
+        [pod] = here(held(SHOP, POD, *long)).pods
+        found = pod.policies["ingress"]
+        assert len(found) == 2
+        assert all("z.." in name for name in found)
 
 
 def test_what_is_attached_without_a_name_is_listed_and_an_unknown_pod_is_not():
