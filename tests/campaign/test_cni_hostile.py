@@ -8,7 +8,6 @@ import json
 import os
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,17 +15,21 @@ from typing import Any
 
 import pytest
 
+from tests.campaign.hostile import site
 from tests.campaign.hostile.cases import BODY, Case, make
 from tests.campaign.hostile.daemon import PLANTED
 from tests.campaign.hostile.frames import CODES, Hostile, attempt
 from tests.campaign.hostile.good import CHAINED, good_configurations
-from tests.campaign.hostile.site import CALL_SECONDS, MEMORY, SOON, Answer, Site
+from tests.campaign.hostile.site import MEMORY, Answer, Site
+from tests.support.waiting import looks
 from weft.cni import registry
 from weft.wire import cni
 from weft.wire.cni import Ran
 
 # Without the daemon a call takes 150 ms, and is the same Python from the same start.
 ALONE = 0.04
+# What is done after the answer gets its time.
+SOON = 4.0
 # How many are no plugin's client at all, but speak to the daemon's socket.
 FRAMES = 0.3
 
@@ -89,7 +92,7 @@ class Campaign:
             for _ in range(2):
                 for command in ("ADD", "DEL"):
                     self.succeed(name, command, {**config, "cniVersion": "1.1.0"}, held=name in CHAINED)
-        time.sleep(SOON / 2)  # addresses of the pod that is held come to rest
+        self.site.rest()
 
     def start_over(self) -> None:
         """Take what is there now for what was there before."""
@@ -107,8 +110,9 @@ class Campaign:
         case = make(chance, self.good, self.env, framed=not alone)
         if alone and case.plugin == "tuning":
             return  # it leaves an eth0 that is another's, and whose the pod's is stands in the daemon's records alone
-        answer = self._call(case, alone=alone)
+        answer = None
         try:
+            answer = self._call(case, alone=alone)
             self.judge(case, answer)
             if case.command == "ADD" and answer.exit == 0:
                 undone = self._call(case.again("DEL"), alone=alone)
@@ -162,7 +166,6 @@ class Campaign:
 
     def judge(self, case: Case, answer: Answer) -> None:
         """Refuse what is no answer, or not the right one."""
-        assert answer.seconds < CALL_SECONDS, f"took {answer.seconds:.1f} s"
         assert b"Traceback" not in answer.stderr
         if answer.exit == 0:
             assert not case.fails, "this should have failed"
@@ -185,17 +188,14 @@ class Campaign:
 
     def check_nothing_left(self, plugin: str) -> None:
         """Compare with before; what is done after an answer gets its time."""
-        end = time.monotonic() + self.patience
-        while True:
+        fault = AssertionError()
+        for _ in looks(self.patience):
             try:
                 self.site.tidy(self.bridges)
-                self._check(STAYS.get(plugin))
-            except AssertionError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
+                return self._check(STAYS.get(plugin))
+            except AssertionError as error:
+                fault = error
+        raise fault
 
     def _check(self, stays: re.Pattern[str] | None) -> None:
         site, now = self.site, self.site.look()
@@ -250,7 +250,7 @@ FOUND = {
     "keeps a descriptor": "descriptors are kept",
     "keeps a thread": "threads are kept",
     "keeps memory": "memory is kept",
-    "takes too long": r"took \d\.\d s",
+    "takes too long": "took more than",
     "ends in a fault": "no answer|code 11 is none of",
     "says something else": "Extra data",
     "says an odd code": "code 100 is none of",
@@ -261,7 +261,9 @@ FOUND = {
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found(campaign: Campaign, monkeypatch: pytest.MonkeyPatch, fault: str):
-    monkeypatch.setattr(campaign, "patience", 0.5)
+    monkeypatch.setattr(campaign, "patience", 0.1)
+    if fault == "takes too long":
+        monkeypatch.setattr(site, "slowness", lambda: 1.0)  # it is not the machine that is slow
     campaign.start_over()  # another test may have failed
     campaign.site.plant(fault)
     with pytest.raises((AssertionError, ValueError), match=FOUND[fault]):

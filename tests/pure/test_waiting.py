@@ -42,11 +42,11 @@ def test_pauses_are_a_small_part_of_the_wait(pauses: list[float]):
 def test_what_takes_as_long_as_it_may_here_is_in_time(monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr(waiting.time, "monotonic", lambda: now)
-    monkeypatch.setattr(waiting, "_slowness", lambda: 3.0)
+    monkeypatch.setattr(waiting, "slowness", lambda: 3.0)
     assert waiting.in_time(99, 2)
     assert waiting.in_time(95, 2)
     assert not waiting.in_time(93, 2)
 
 
 def test_how_slow_a_machine_is_is_seen_from_work():
-    assert waiting._slowness() >= 0.99
+    assert waiting.slowness() >= 0.99

@@ -35,10 +35,10 @@ def eventually(look: Callable[[], T], *, seconds: float = 10.0) -> T:
 def in_time(start: float, seconds: float) -> bool:
     """Tell whether less than so many seconds have passed since `start`, or as many as are those on a busy machine."""
     took = time.monotonic() - start
-    return took < seconds or took < seconds * _slowness()
+    return took < seconds or took < seconds * slowness()
 
 
-def _slowness() -> float:
+def slowness() -> float:
     """How many times as long as on a processor of its own work takes here now."""
     start, used = time.monotonic(), time.thread_time()
     while time.thread_time() - used < _SAMPLE:
