@@ -21,6 +21,7 @@ release() {
 release first
 (umask 077 && export TZ=Asia/Tokyo && release second/further >/dev/null)
 diff --recursive "$work/first/out" "$work/second/further/out"
-echo 'release-check: both builds are the same, byte for byte'
-WEFT_RELEASE=$work/first/out .venv/bin/python -m pytest -q tests/release
+echo "release-check: both builds are the same, byte for byte: $(ls "$work/first/out" | wc -l) files"
+# A line for each test, with what it found: `found` in tests/release/conftest.py.
+WEFT_RELEASE=$work/first/out .venv/bin/python -m pytest -v --no-header --tb=short -o console_output_style=classic tests/release
 [ $# = 0 ] || { mkdir -p "$2" && cp "$work"/first/out/* "$2"; }

@@ -16,6 +16,18 @@ MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine, of elf.h
 PROGRAMS = ("cni/bin/weft-cni", "cni/bin/weft-launch", "cni/bin/weft-init", "forward/bin/weft-relay")
 
 
+@pytest.fixture
+def found(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Call it with what a test has found: `pytest -v` says it beside the test's name."""
+    return lambda words: record_property("found", words)
+
+
+def pytest_report_teststatus(report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
+    if not isinstance(report, pytest.TestReport) or not report.passed or report.when != "call":
+        return None
+    return "passed", ".", f"PASSED {dict(report.user_properties).get('found', '')}".strip()
+
+
 @pytest.fixture(scope="session")
 def release() -> Path:
     folder = os.environ.get("WEFT_RELEASE")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,9 @@ def test_a_package_is_installed_upgraded_removed_and_purged(release: Path, tmp_p
 
 @pytest.mark.parametrize("machine", ["amd64", "arm64"])
 @pytest.mark.parametrize("debian", ["12", "13"])
-def test_a_package_has_its_pages_its_unit_and_its_libraries(release: Path, tmp_path: Path, debian: str, machine: str):
+def test_a_package_has_its_pages_its_unit_and_its_libraries(
+    release: Path, tmp_path: Path, found: Callable[[str], None], *, debian: str, machine: str
+):
     package = release / f"weft_{__version__}-1~deb{debian}_{machine}.deb"
     run("dpkg-deb", "--extract", package, tmp_path)
     for page in ("man1/weft.1.gz", "man8/weftd.8.gz"):
@@ -102,3 +105,5 @@ def test_a_package_has_its_pages_its_unit_and_its_libraries(release: Path, tmp_p
     owners = run("dpkg-deb", "--contents", package)
     assert all(" root/root " in line for line in owners.splitlines())
     assert "direct_url.json" not in owners
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink())
+    found(f"{package.stat().st_size / 1e6:.1f} MB, unpacked {size / 1e6:.1f} MB")

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -13,20 +14,22 @@ from tests.support.checkout import CHECKOUT
 from weft import __version__
 
 
-def test_the_sums_are_those_of_all_files(release: Path):
+def test_the_sums_are_those_of_all_files(release: Path, found: Callable[[str], None]):
     lines = (release / "SHA256SUMS").read_text().splitlines()
     said = {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
     there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in release.iterdir()}
     del there["SHA256SUMS"]
     assert said == there
+    found(f"{len(said)} files")
 
 
-def test_the_sbom_names_every_locked_package(release: Path):
+def test_the_sbom_names_every_locked_package(release: Path, found: Callable[[str], None]):
     bom = json.loads((release / f"weft_cni-{__version__}.cdx.json").read_text())
     assert (bom["bomFormat"], bom["metadata"]["component"]["name"]) == ("CycloneDX", "weft-cni")
     locked = re.findall(r"^([\w.-]+)==(\S+)", (CHECKOUT / "requirements" / "run.txt").read_text(), re.MULTILINE)
     assert len(locked) > 10
     assert sorted((each["name"], each["version"]) for each in bom["components"]) == sorted(locked)
+    found(f"{len(locked)} packages")
 
 
 def test_the_chart_has_its_version_and_no_tests(release: Path):
@@ -47,7 +50,7 @@ def test_the_manifest_names_the_image_of_its_version(release: Path):
     assert set(re.findall(r'"image": "([^"]+)"', text)) == {f"localhost/weft:{__version__}"}
 
 
-def test_the_sdist_is_what_was_committed(release: Path):
+def test_the_sdist_is_what_was_committed(release: Path, found: Callable[[str], None]):
     with tarfile.open(release / f"weft_cni-{__version__}.tar.gz") as file:
         names = {name.partition("/")[2] for name in file.getnames() if not file.getmember(name).isdir()}
         owners = {(member.uid, member.gid, member.mode & 0o022) for member in file.getmembers() if not member.issym()}
@@ -57,3 +60,4 @@ def test_the_sdist_is_what_was_committed(release: Path):
     tracked = {line for line in listed.splitlines() if not line.startswith('"')}
     assert names == {*tracked, "PKG-INFO"}
     assert owners == {(0, 0, 0)}
+    found(f"{len(names)} files of commit {commit[:12]}")

@@ -72,17 +72,20 @@ def tree(archive: Archive, architecture: str, tmp_path_factory: pytest.TempPathF
     return archive.unpack(architecture, tmp_path_factory.mktemp(architecture))
 
 
-def test_it_is_small(archive: Archive, architecture: str):
-    assert sum(layer["size"] for layer in archive.manifests[architecture]["layers"]) < LIMIT
+def test_it_is_small(archive: Archive, architecture: str, found: Callable[[str], None]):
+    size = sum(layer["size"] for layer in archive.manifests[architecture]["layers"])
+    assert size < LIMIT
+    found(f"{size / 1e6:.1f} MB of layers, packed")
 
 
-def test_nothing_else_can_be_run_in_it(tree: Path):
+def test_nothing_else_can_be_run_in_it(tree: Path, found: Callable[[str], None]):
     places = ("usr/bin", "usr/sbin", "opt/bin", "opt/weft/bin")
     names = {str(path.relative_to(tree)) for place in places for path in (tree / place).iterdir()}
     assert not [name for name in names if not RUN.fullmatch(name)]
     assert {"usr/sbin/nft", "usr/sbin/iptables", "opt/bin/flanneld", "opt/weft/bin/weftd"} <= names
     dangling = [path for path in tree.rglob("*") if path.is_symlink() and not _inside(tree, path).exists()]
     assert not dangling
+    found(f"{len(names)} programs")
 
 
 def _inside(tree: Path, link: Path) -> Path:
@@ -90,7 +93,9 @@ def _inside(tree: Path, link: Path) -> Path:
     return tree / target.relative_to("/") if target.is_absolute() else link.parent / target
 
 
-def test_all_that_is_built_is_of_its_architecture_and_finds_its_libraries(tree: Path, architecture: str):
+def test_all_that_is_built_is_of_its_architecture_and_finds_its_libraries(
+    tree: Path, architecture: str, found: Callable[[str], None]
+):
     files = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()]
     built = [path for path in files if path.read_bytes()[:4] == b"\x7fELF" and path.suffix != ".o"]
     assert len(built) > 50
@@ -100,6 +105,7 @@ def test_all_that_is_built_is_of_its_architecture_and_finds_its_libraries(tree: 
         assert int.from_bytes(path.read_bytes()[18:20], "little") == number, path
         said = subprocess.run(["readelf", "--dynamic", path], capture_output=True, text=True, check=True).stdout
         assert set(NEEDED.findall(said)) <= there, path
+    found(f"{len(built)} programs and libraries")
 
 
 def test_python_has_nothing_to_compile_at_a_start(tree: Path):
@@ -118,7 +124,7 @@ def test_arm64s_weft_starts(archive: Archive, tmp_path: Path):
     assert ran.stdout == f"weft {__version__}\n", ran.stderr
 
 
-def test_the_sbom_is_valid_and_names_all_packages(release: Path, architecture: str):
+def test_the_sbom_is_valid_and_names_all_packages(release: Path, architecture: str, found: Callable[[str], None]):
     path = release / f"weft-image-{__version__}-{architecture}.cdx.json"
     names = {each["name"] for each in json.loads(path.read_text())["components"]}
     for lock, pattern in (("image", r"^([a-z][^ ]*) "), ("run", r"^([\w.-]+)==")):
@@ -133,6 +139,7 @@ fault = JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(sys.argv[1]).r
 sys.exit(str(fault) if fault else 0)
 """
     subprocess.run([CHECKOUT / ".venv-release/bin/python", "-c", judge, path], check=True, timeout=200)
+    found(f"{len(names)} packages")
 
 
 @pytest.mark.timeout(1800)
