@@ -10,6 +10,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from tests.support.kubernetes.kubeapi import Api, ApiError, Json
 from tests.support.weftd import eventually
 
@@ -151,6 +153,15 @@ def write_in_cluster(folder: Path, api: Api, namespace: str) -> Path:
     (folder / "token").write_text(api.token)
     (folder / "namespace").write_text(namespace)
     return folder
+
+
+def objects(text: str) -> dict[tuple[str, str], Any]:
+    """Objects of a manifest by kind and name, the JSON in a ConfigMap as values."""
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+    for (kind, _), each in found.items():
+        if kind == "ConfigMap":
+            each["data"] = {name: json.loads(value) for name, value in each["data"].items()}
+    return found
 
 
 def _marked(name: str) -> Json:
