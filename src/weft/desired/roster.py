@@ -38,7 +38,7 @@ Claiming = Callable[[LeaseAttrs], tuple[Claim, ...]]
 
 
 class Roster:
-    """Puts those that are believed into `believed`. `own_ids` are never peers."""
+    """Puts the leases that are believed into `believed`. `own_ids` are never peers."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Roster:
         return len(self._refused) - served + len(self._unreadable)
 
     def doubt(self, lease_id: str) -> Problem | None:
-        """Why it is served by what it said before."""
+        """Why a lease is served by what it said before; None if it is served as it is."""
         if lease_id in self._former and lease_id in self._refused:
             return self._garbled.get(lease_id) or self._reason(lease_id)
         return self._garbled.get(lease_id)
@@ -111,7 +111,7 @@ class Roster:
         return {name: entry.lease.created for name, entry in self._entries.items() if name not in self._until}
 
     def known(self, lease_id: str) -> tuple[Lease | None, float | None]:
-        """A lease that is refused, None if it could never be read, and the moment since which it is."""
+        """A refused lease, None if it could never be read, and since when it is refused."""
         entry = self._entries.get(lease_id)
         return (None, None) if entry is None else (entry.lease, entry.since)
 
@@ -123,12 +123,12 @@ class Roster:
         return self._claims.settled and not self._doubtful
 
     def news(self) -> dict[str, Problem]:
-        """What was refused, or for another reason, since the last call, by id."""
+        """By id, the leases that were refused since the last call, or are refused for another reason than before."""
         news, self._news = self._news, {}
         return {lease_id: self._reason(lease_id) for lease_id in news if lease_id in self._refused}
 
     def superseded(self) -> list[tuple[str, str]]:
-        """The unproven leases that went since the last call, and what for, in words."""
+        """The unproven leases that were dropped since the last call, each with the reason in words."""
         gone, self._superseded = self._superseded, []
         return gone
 
@@ -145,7 +145,7 @@ class Roster:
         return self.judge()
 
     def recall(self, leases: Iterable[Lease], unproven: Mapping[str, float]) -> None:
-        """What an earlier run believed; `judge` comes before the next list."""
+        """Take what an earlier run believed. Call `judge` before the next list is noted."""
         leases = list(leases)
         self.note(put=[lease for lease in leases if lease.id not in unproven])
         self.note_unproven((lease, unproven[lease.id]) for lease in leases if lease.id in unproven)
@@ -160,8 +160,8 @@ class Roster:
     ) -> None:
         """Take a complete list without judging; `own` are ours, and there as well.
 
-        With `keep_until` absence proves nothing: leases that are not in the list are kept as unproven until then, as
-        they are served, but for those that are not, or until they are to go anyway.
+        With `keep_until` absence proves nothing: leases that are served and not in the list are kept as unproven until
+        then, in the form in which they are served. Those that were unproven before keep their time.
         """
         new = {lease.id: lease for lease in leases}
         spoilt = {entry.id: entry for entry in malformed}
@@ -180,7 +180,7 @@ class Roster:
             self.note_unproven((lease, keep_until) for lease in served)
 
     def note(self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()) -> None:
-        """What is gone is gone at once."""
+        """Take changes without judging; a lease that is `gone` is dropped at once."""
         self._turn += 1
         for lease_id in gone:
             self._unreadable.pop(lease_id, None)

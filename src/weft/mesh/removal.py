@@ -20,7 +20,7 @@ _EPOCH: Final = 32
 
 
 class Removals:
-    """The last that came about. A peer may have been removed twice, by sides that knew nothing of each other."""
+    """The last removal of each peer. A peer may have been removed twice, by sides that knew nothing of each other."""
 
     __slots__ = ("_by_key",)
 
@@ -43,7 +43,7 @@ class Removals:
 
     @property
     def age(self) -> int:
-        """Of one that comes about now."""
+        """The age of a removal that comes about now."""
         return min(MAX_AGE, 1 + max((removal.age for removal in self._by_key.values()), default=0))
 
     def __iter__(self) -> Iterator[Removal]:
