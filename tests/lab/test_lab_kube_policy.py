@@ -1,13 +1,16 @@
-"""NetworkPolicies of the API on Kubernetes nodes: turned on in a running cluster as the how-to says, audit first."""
+"""NetworkPolicies of the API on Kubernetes nodes: turned on in a running cluster, audit first, and by the lab."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.kubepods import PORT, answering
 from tests.lab.test_lab_kubernetes import MANIFEST, Cluster
+from tests.lab.test_lab_policy import allows, written
+from tests.lab.test_lab_policy import policy as asked
 from tests.support.kubernetes import apiserver
 from tests.support.kubernetes.kubeapi import Json
 from tests.support.kubernetes.kubenodes import pod
@@ -100,3 +103,35 @@ def test_policies_are_turned_on_in_a_running_cluster_and_hold_from_a_pods_first_
     policy(cluster, "only-a", "web", ingress=[{"from": [{"podSelector": {}}]}])
     assert not connected(cluster, "c", "node2", web, app="c"), "what may not leave"
     assert connected(cluster, "b3", "node2", web), "the policy is another by now"
+
+
+def test_policies_of_the_api_are_applied_listed_explained_and_deleted_by_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WEFT_KUBERNETES", str(apiserver.programs()))
+    shut = written(tmp_path / "shut.yaml", allows("shut", {"app": "web"}))
+    free = written(tmp_path / "free.yaml", allows("free", {"app": "web"}, {"podSelector": {}}))
+    with lab("--kubernetes", "--nodes", "1", "--policy", shut) as running:
+        cluster = Cluster(running)
+        create(cluster, answering("web", "node1"), app="web")
+        create(cluster, pod("b", node="node1"))
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/web", "pod/b", "--timeout=100s")
+        web = cluster.get("pod", "web")["status"]["podIP"]
+        [there] = json.loads(asked(running, "list", "-o", "json"))
+        assert there == {"kind": "NetworkPolicy", "namespace": "default", "name": "shut", "pods": ["default/web"]}
+        assert asked(running, "list", "default/b") == "no policies\n"
+        assert "no rule of default/shut allows it" in asked(running, "explain", "b", f"web:{PORT}", status=1)
+        assert not connected(cluster, "before", "node1", web)
+
+        assert "default/b → default/web" in asked(running, "preview", free)
+        assert asked(running, "apply", free) == "NetworkPolicy default/free is applied\n"
+        assert "default/free allows it" in asked(running, "explain", "b", f"web:{PORT}")
+        assert connected(cluster, "after", "node1", web)
+        assert "default/shut" in asked(running, "denied")
+
+        assert asked(running, "delete", "free") == "NetworkPolicy default/free is gone\n"
+        assert "no policy of this name; expected one of NetworkPolicy default/shut" in asked(
+            running, "delete", "free", status=2
+        )
+        eventually(lambda: "default/free" not in running.run("node1", "weft", "policy", "list"))
+        assert not connected(cluster, "again", "node1", web)

@@ -221,8 +221,8 @@ def test_without_policies_nothing_is_enforced_and_nothing_can_be_applied(tmp_pat
         assert plain.run("node1", "ls", "/etc/kube-flannel") == ""
 
 
-def test_with_kubernetes_it_is_refused_in_words(tmp_path: Path):
+def test_with_pods_that_the_api_does_not_know_it_is_refused_in_words(tmp_path: Path):
     file = written(tmp_path / "none.yaml", allows("none", {}))
-    ran = weft("lab", "up", "--dry-run", "--kubernetes", "--policy", file, check=False)
+    ran = weft("lab", "up", "--dry-run", "--store", "kubernetes", "--policy", file, check=False)
     assert ran.returncode == 2
-    assert "policies, which a lab on Kubernetes' API has there" in ran.stderr
+    assert "policies, and nodes whose pods Kubernetes' API does not know" in ran.stderr

@@ -20,6 +20,7 @@ from weft.lab.manifests import listed, of_pod
 from weft.lab.network import understand
 from weft.lab.report import Cell, LabReport, NodeReport, PingReport
 from weft.lab.trials import by_family
+from weft.model.policy import Pod
 from weft.model.value import replace
 from weft.wire.policyobjects import read_objects
 
@@ -37,17 +38,16 @@ def world(report: LabReport) -> World:
     return replace(world_of(found.things), networks=network.networks, subnet_lens=network.subnet_lens)
 
 
-def selected(report: LabReport) -> dict[str, list[str]]:
+def selected(known: World) -> dict[str, list[Pod]]:
     """The pods that each policy selects, by its kind and name."""
-    known = world(report)
     found = {
         f"NetworkPolicy {policy}": [
-            pod.name for pod in known.pods if pod.namespace == policy.namespace and policy.pods.selects(pod.labels)
+            pod for pod in known.pods if pod.namespace == policy.namespace and policy.pods.selects(pod.labels)
         ]
         for policy in known.policies
     }
     for each in known.cluster:
-        found[f"ClusterNetworkPolicy {each}"] = [pod.name for pod in known.pods if is_subject(each.subject, pod, known)]
+        found[f"ClusterNetworkPolicy {each}"] = [pod for pod in known.pods if is_subject(each.subject, pod, known)]
     return found
 
 

@@ -73,12 +73,12 @@ def _of_a_mesh(network: NetConf, lab: spec.Lab, where: str) -> Iterator[Problem]
 def _of_policies(lab: spec.Lab, where: str) -> Iterator[Problem]:
     if lab.policies is None:
         return
-    if lab.store == "kubernetes":
-        seen = "policies, which a lab on Kubernetes' API has there and not in files"
-        hint = (
-            "Leave them out. Nodes of Kubernetes enforce those of the API: docs/howto/lab-with-kubernetes.md says how."
-        )
-        yield Problem("LAB-001", where, seen, expected="a lab on etcd, or a mesh", hint=hint)
+    if lab.store == "kubernetes" and not lab.kubelets:
+        seen = "policies, and nodes whose pods Kubernetes' API does not know"
+        yield Problem("LAB-001", where, seen, expected="nodes of Kubernetes, a lab on etcd, or a mesh")
+    if lab.kubelets and any(each["kind"] == "ClusterNetworkPolicy" for each in lab.policies):
+        seen, hint = "a ClusterNetworkPolicy, whose kind Kubernetes' API lacks", "Install the kind once the lab is up."
+        yield Problem("LAB-001", where, seen, expected="NetworkPolicy, Namespace", hint=hint)
     if others := [node.name for node in lab.nodes if node.daemon]:
         seen = f"policies, and {', '.join(others)} with a daemon of another program, which enforces none"
         yield Problem("LAB-001", where, seen, expected="weftd on all nodes")

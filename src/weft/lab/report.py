@@ -110,7 +110,7 @@ class LabReport(Value):
     `cuts` are the ways that `weft lab partition` has cut. `outside` are the addresses of the lab itself, which is the
     world outside of the nodes: the place where the store is. `behind_nat` are segments whose nodes cannot be reached
     from others before they have begun. `policies` are the objects of Kubernetes that nodes
-    enforce, or None.
+    enforce, or None; empty where Kubernetes' API has them.
     """
 
     name: str

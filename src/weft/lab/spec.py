@@ -104,7 +104,8 @@ class Lab(Value):
     have neither daemon nor pod network. Segments of `nat` are behind one: outside, their nodes have its address, and
     nothing begins a connection to them. With `password` the nodes of a mesh share one. `topology` has the pairs of
     nodes that reach each other, from the start on; all do if it is empty. `links` and `cuts` are set once all is up.
-    `policies` are objects of Kubernetes that nodes enforce; with None they enforce nothing.
+    `policies` are objects of Kubernetes that nodes enforce; with None they enforce nothing. With `kubelets` they are
+    what the API has at the start.
     """
 
     name: str
@@ -127,6 +128,11 @@ class Lab(Value):
     def option(self) -> str:
         """For a command in a message: ` --lab NAME`, whatever other labs are up by then."""
         return f" --lab {self.name}"
+
+    @property
+    def home(self) -> str:
+        """The namespace of policies that name none: that of the lab's pods, or of the API's."""
+        return "default" if self.kubelets else NAMESPACE
 
     @property
     def segments(self) -> tuple[int, ...]:

@@ -152,8 +152,8 @@ def test_pods_that_policies_select_are_named():
         "metadata": {"name": "c"},
         "spec": {"tier": "Admin", "priority": 1, "subject": {"namespaces": {}}},
     }
-    found = allowed.selected(report(policy({"node": "node1"}), cluster, pods=2))
-    assert found == {
+    found = allowed.selected(allowed.world(report(policy({"node": "node1"}), cluster, pods=2)))
+    assert {name: [pod.name for pod in pods] for name, pods in found.items()} == {
         "NetworkPolicy lab/p": ["pod1-1", "pod1-2"],
         "ClusterNetworkPolicy c": ["pod1-1", "pod1-2", "pod2-1", "pod2-2"],
     }
@@ -168,11 +168,13 @@ def test_a_pod_has_the_labels_of_its_name_and_node_unless_it_says_otherwise():
     }
 
 
-def test_a_file_of_policies_may_have_lists_and_its_policies_are_in_the_namespace_of_the_lab():
+def test_a_file_of_policies_may_have_lists_and_its_policies_are_where_the_lab_has_its_pods():
     one = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a}, spec: {podSelector: {}}}"
     other = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]}"
     found = policyfile.read(f"{one}\n---\n{other}\n---\n", "it")
-    assert [manifests.name_of(each) for each in found] == ["NetworkPolicy lab/a", "Namespace shop"]
+    there = [manifests.at_home(each, "lab") for each in found]
+    assert [manifests.name_of(each) for each in there] == ["NetworkPolicy lab/a", "Namespace shop"]
+    assert manifests.at_home(there[0], "default") == there[0]
 
 
 @pytest.mark.parametrize(

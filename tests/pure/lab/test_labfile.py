@@ -186,8 +186,13 @@ MISTAKES = {
         "1 nodes: policies, and a with a daemon of another program, which enforces none; expected weftd on all nodes"
     ),
     "store: kubernetes\nnodes: 2\npolicies: []": (
-        "2 nodes: policies, which a lab on Kubernetes' API has there and not in files; "
-        "expected a lab on etcd, or a mesh"
+        "2 nodes: policies, and nodes whose pods Kubernetes' API does not know; "
+        "expected nodes of Kubernetes, a lab on etcd, or a mesh"
+    ),
+    "kubernetes: true\nnodes: 2\npolicies:\n- {kind: ClusterNetworkPolicy, "
+    "apiVersion: policy.networking.k8s.io/v1beta1, metadata: {name: a}, "
+    "spec: {tier: Admin, priority: 1, subject: {namespaces: {}}}}": (
+        "2 nodes: a ClusterNetworkPolicy, whose kind Kubernetes' API lacks; expected NetworkPolicy, Namespace"
     ),
     "policies:\n- {kind: Pod, apiVersion: v1, metadata: {name: a}}": (
         "2: a Pod; expected NetworkPolicy, ClusterNetworkPolicy, Namespace: a lab has its own pods"

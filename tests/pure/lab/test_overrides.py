@@ -109,8 +109,16 @@ def test_policies_stand_beside_those_of_the_file_or_in_the_place_of_those_of_the
     assert lab.policies == (space, SHUT)
     other = SHUT | {"spec": {"podSelector": {}}}
     assert labfile.with_policies(lab, [other], "--policy").policies == (space, other)
-    with pytest.raises(ConfigError, match="policies, which a lab on Kubernetes' API has there"):
+    with pytest.raises(ConfigError, match="policies, and nodes whose pods Kubernetes' API does not know"):
         read("store: kubernetes", policies=(SHUT,))
+
+
+@pytest.mark.parametrize("kubernetes, home", [("true", "default"), ("false", "lab")])
+def test_a_policy_that_names_no_namespace_is_where_pods_are(kubernetes: str, home: str):
+    lost = {**SHUT, "metadata": {"name": "lost"}}
+    written = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a}, spec: {podSelector: {}}}"
+    lab = read(f"kubernetes: {kubernetes}\nnodes: 1\npolicies: [{written}]", policies=(lost,))
+    assert [each["metadata"]["namespace"] for each in lab.policies or ()] == [home, home]
 
 
 def test_what_a_lab_would_be():

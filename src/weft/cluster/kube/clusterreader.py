@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from weft.cluster.kube.access import Access
 from weft.cluster.kube.client import Client
 from weft.cluster.kube.clusterpolicies import served
 from weft.cluster.kube.collection import Collection, gathered
@@ -29,6 +30,17 @@ T = TypeVar("T")
 _API: Final = "/api/v1"
 _NETWORKING: Final = "/apis/networking.k8s.io/v1"
 _MANY: Final = 500  # a page, of which there may be hundreds
+
+
+async def read_once(access: Access, asked: Question | None = None) -> tuple[World, list[Problem]]:
+    """Everything, or what the question needs, and the problems. Raises what a `ClusterReader` does."""
+    client = Client(access)
+    try:
+        cluster = ClusterReader(client)
+        world = await (cluster.everything() if asked is None else cluster.about(asked))
+    finally:
+        client.close()
+    return world, cluster.problems
 
 
 class ClusterReader:

@@ -46,8 +46,7 @@ def with_files(world: World, files: Sequence[Path], output: str) -> World:
     """The world once the files are applied. A namespace that they only name stays as it was."""
     over = read_objects(texts(files))
     _complain(over.problems, output)
-    known = over.assumed.intersection(world.namespaces)
-    return applied(world, [each for each in over.things if not (each.id[0] == "namespace" and each.name in known)])
+    return applied(world, over.things, over.assumed)
 
 
 def texts(paths: Sequence[Path]) -> dict[str, str]:
@@ -69,22 +68,11 @@ def _complain(problems: Sequence[Problem], output: str) -> None:
 
 
 def _of_cluster(kubeconfig: Path | None, environ: Mapping[str, str], asked: Question | None, output: str) -> World:
-    from weft.cluster.kube.client import Client
-    from weft.cluster.kube.clusterreader import ClusterReader
+    from weft.cluster.kube.clusterreader import read_once
 
-    access = _access(kubeconfig, environ)
-
-    async def ask() -> World:
-        client = Client(access)
-        try:
-            cluster = ClusterReader(client)
-            world = await (cluster.everything() if asked is None else cluster.about(asked))
-        finally:
-            client.close()
-        _complain(cluster.problems, output)
-        return world
-
-    return asyncio.run(ask())
+    world, problems = asyncio.run(read_once(_access(kubeconfig, environ), asked))
+    _complain(problems, output)
+    return world
 
 
 def _access(kubeconfig: Path | None, environ: Mapping[str, str]) -> "Access":

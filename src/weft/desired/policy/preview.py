@@ -1,6 +1,6 @@
 """What would change between pods if other policies were in effect."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 
 from weft.desired.policy.judge import judged, restricting
@@ -46,11 +46,19 @@ class _Probe(Value):
     words: str
 
 
-def applied(world: World, things: Iterable[Thing]) -> World:
-    """The world as it is with these things beside or instead of those of the same names."""
+def applied(world: World, things: Iterable[Thing], assumed: Collection[str] = ()) -> World:
+    """The world as it is with these things beside or instead of those of the same names.
+
+    Namespaces that are only `assumed` take nobody's place.
+    """
     before: tuple[Thing, ...] = (*world.namespaces.values(), *world.pods, *world.policies, *world.cluster)
-    known = {each.id: each for each in (*before, *things)}
+    known = {each.id: each for each in before}
+    known |= {each.id: each for each in things if not (each.id in known and _is_assumed(each, assumed))}
     return world_of(known.values(), world)
+
+
+def _is_assumed(thing: Thing, assumed: Collection[str]) -> bool:
+    return isinstance(thing, Namespace) and thing.name in assumed
 
 
 def world_of(things: Iterable[Thing], like: World | None = None) -> World:

@@ -45,7 +45,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     type=_FILE,
     multiple=True,
     metavar="FILE",
-    help="Policies that nodes enforce, not with --kubernetes. May be given again.",
+    help="Policies that nodes enforce. May be given again.",
 )
 @click.option(
     "--name",

@@ -32,7 +32,7 @@ from weft.lab.files.nodes import Nodes
 from weft.lab.files.parts import read_cuts, read_nat, read_services
 from weft.lab.files.yamlfile import key_of
 from weft.lab.links import STORE, Link
-from weft.lab.manifests import Manifest, by_name
+from weft.lab.manifests import Manifest, at_home, by_name
 from weft.lab.network import misfits, understand
 from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError, Problem
@@ -61,7 +61,7 @@ def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None =
 
 def with_policies(lab: spec.Lab, policies: Iterable[Manifest], where: str) -> spec.Lab:
     """Those beside what the lab has, or in the place of those of the same names. `ConfigError`."""
-    more = by_name(policies)
+    more = by_name(at_home(each, lab.home) for each in policies)
     if not more:
         return lab
     lab = replace(lab, policies=tuple((by_name(lab.policies or ()) | more).values()))
@@ -141,8 +141,10 @@ class _Reader(yamlfile.Reader):
             topology=self._topology(parts.get("topology"), [each.name for each in nodes]),
             links={name: link for name, link in found.links.items() if link != Link()},
             cuts=tuple(read_cuts(self, parts.get("cuts"), places)),
-            policies=policyfile.of_lab(self, parts.get(labkeys.POLICIES), self._folder),
         )
+        policies = policyfile.of_lab(self, parts.get(labkeys.POLICIES), self._folder)
+        if policies is not None:
+            lab = replace(lab, policies=tuple(at_home(each, lab.home) for each in policies))
         lab = read_services(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:
             return lab

@@ -9,7 +9,7 @@ import yaml
 
 from weft.lab.files.labkeys import MANIFESTS, POLICIES
 from weft.lab.files.yamlfile import Reader
-from weft.lab.manifests import Manifest, at_home
+from weft.lab.manifests import Manifest
 from weft.model.errors import ConfigError, Problem
 from weft.model.text import one_line
 from weft.wire.policyobjects import read_objects
@@ -25,12 +25,11 @@ def read(text: str, where: str) -> tuple[Manifest, ...]:
 
 
 def checked(found: list[Any], where: str) -> tuple[Manifest, ...]:
-    objects = [at_home(each) if isinstance(each, dict) else each for each in found]
-    read_objects({where: yaml.safe_dump_all(objects)})
-    for each in objects:
+    read_objects({where: yaml.safe_dump_all(found)})
+    for each in found:
         if each["kind"] not in MANIFESTS:
             raise ConfigError(_problem(where, f"a {each['kind']}", f"{', '.join(MANIFESTS)}: a lab has its own pods"))
-    return tuple(objects)
+    return tuple(found)
 
 
 def _flat(document: Any) -> Iterator[Any]:

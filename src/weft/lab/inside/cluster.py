@@ -356,8 +356,8 @@ class World:
 
 
 def _policies(lab: spec.Lab) -> "PolicyFiles | None":
-    """Not even imported in labs without."""
-    if lab.policies is None:
+    """Not even imported in labs without. Nodes of Kubernetes have policies from its API."""
+    if lab.policies is None or lab.kubelets:
         return None
     from weft.lab.inside.policies import PolicyFiles
 

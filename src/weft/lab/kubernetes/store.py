@@ -18,6 +18,7 @@ from weft.lab.inside.processes import Child, Processes
 from weft.lab.inside.relay import relay
 from weft.lab.kubernetes import programs
 from weft.lab.kubernetes.programs import CERTIFICATE, HOME, PORT, WEFT, Accounts, openssl
+from weft.lab.manifests import listed
 from weft.lab.places import KUBECONFIG
 from weft.lab.spec import Lab, Node
 from weft.model.errors import ConfigError, Problem, Unavailable
@@ -84,6 +85,9 @@ class KubernetesStore:
             await self.create(entries)
         await self._answered(self._api, _READY)
         self.answers.set()
+        if self._lab.kubelets and self._lab.policies:
+            namespaces_first = sorted(self._lab.policies, key=lambda each: each["kind"] != "Namespace")
+            await self._kubectl("apply", namespaces_first)
         await self._start_controllers()
         if self._outside is not None:
             await relay(self._outside, str(self._address), PORT)
@@ -100,9 +104,11 @@ class KubernetesStore:
             await self._processes.logged(SCHEDULER, None, command)
 
     async def create(self, entries: list[Object]) -> None:
+        await self._kubectl("create", entries)
+
+    async def _kubectl(self, verb: str, entries: list[Object]) -> None:
         kubectl = (self._program("kubectl"), f"--kubeconfig={self.accounts.file(ADMIN)}")
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": entries})
-        await self.run(*kubectl, "create", "--validate=false", "-f", "-", stdin=text)
+        await self.run(*kubectl, verb, "--validate=false", "-f", "-", stdin=json.dumps(listed(entries)))
 
     async def run(self, *command: str, stdin: str = "") -> None:
         """`Unavailable` with what it said if it fails."""
@@ -186,20 +192,24 @@ class KubernetesStore:
         return programs.find(name, self._processes.environ)
 
 
-def manifest() -> str:
-    """deploy/kubernetes.yaml, a copy of which lies beside this module."""
-    return Path(__file__).with_name("weft.yaml").read_text()
+def manifest(name: str = "weft") -> str:
+    """deploy/kubernetes.yaml, or another of deploy/: copies lie beside this module."""
+    return Path(__file__).with_name(f"{name}.yaml").read_text()
 
 
 def _objects(lab: Lab) -> list[Object]:
-    """deploy/kubernetes.yaml with this lab's network and its nodes' uplink."""
+    """deploy/kubernetes.yaml with this lab's network and its nodes' uplink, and what policies need."""
     found: list[Object] = list(yaml.safe_load_all(manifest()))
+    flags = [f"--iface={underlay.UPLINK}"]
+    if lab.kubelets and lab.policies is not None:
+        flags.append("--network-policy=enforce")
+        found += yaml.safe_load_all(manifest("network-policy"))
     for entry in found:
         if entry["kind"] == "ConfigMap":
             entry["data"]["net-conf.json"] = lab.network
         if entry["kind"] == "DaemonSet":
             [container] = entry["spec"]["template"]["spec"]["containers"]
-            container["args"].append(f"--iface={underlay.UPLINK}")
+            container["args"] += flags
     return found
 
 

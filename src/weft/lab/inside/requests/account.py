@@ -18,6 +18,7 @@ from weft.lab.inside import control, underlay
 from weft.lab.inside.cluster import World
 from weft.lab.inside.underlay import mac, port
 from weft.lab.links import ITSELF
+from weft.lab.manifests import Manifest
 from weft.lab.report import Carried, LabReport, NewsReport, RefusedReport, States, TrafficReport, WayReport
 from weft.lab.spec import Lab
 from weft.model.kernel.reported import Counters
@@ -47,8 +48,15 @@ async def report(world: World) -> LabReport:
         cuts=now.in_order(),
         behind_nat=sorted(world.lab.nat),
         outside=[str(underlay.address(family).ip) for family in world.lab.families],
-        policies=None if world.policies is None else list(world.policies.objects.values()),
+        policies=_policies(world),
     )
+
+
+def _policies(world: World) -> list[Manifest] | None:
+    """Kubernetes' API has its own: of such a lab the list says no more than that nodes enforce them."""
+    if world.policies is not None:
+        return list(world.policies.objects.values())
+    return None if world.lab.policies is None else []
 
 
 async def states(world: World) -> States:
@@ -92,7 +100,7 @@ async def description(world: World) -> Lab:
         world.lab,
         pods=tuple(running.spec for running in world.in_order()),
         services=world.services.services,
-        policies=None if world.policies is None else tuple(world.policies.objects.values()),
+        policies=world.lab.policies if world.policies is None else tuple(world.policies.objects.values()),
         links=dict(now.links),
         topology=world.lab.topology if whole else (),
         cuts=tuple(cut for cut in now.in_order() if not whole or cut not in apart),
