@@ -149,8 +149,9 @@ class Monitor:
     def renew(self) -> None:
         """Start the monitor unless it runs, and replace a guard that was killed. Raises `OSError` as a new one does."""
         if self._guard and self._guard_has_ended():
-            self._dismiss_guard()
-            self._start_guard()
+            ended, held = self._guard, self._held
+            self._start_guard()  # where that fails, `close` still knows that the monitor is ours
+            _reap(ended, held)
         if self._do(_CONFIG, _said(replace(self._before, mode=_PACKETS, shown=_SHOWN))):
             if not self._guard:
                 self._start_guard()
@@ -175,14 +176,15 @@ class Monitor:
         """Have it end and leave the monitor alone, and wait for it."""
         with suppress(BrokenPipeError):
             os.write(self._held, _LEAVE)
-        os.close(self._held)
-        with suppress(ChildProcessError):
-            os.waitpid(self._guard, 0)
+        _reap(self._guard, self._held)
         self._guard = 0
 
     def _guard_has_ended(self) -> bool:
         """It ends before this process only by being killed."""
-        return os.waitid(os.P_PID, self._guard, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        try:
+            return os.waitid(os.P_PID, self._guard, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # this process was started with SIGCHLD ignored
+            return True
 
     def take(self) -> Iterator[Drop]:
         """The drops that have come, some thousands at most."""
@@ -204,6 +206,12 @@ class Monitor:
 
     def _message(self, command: int, body: bytes = b"") -> Message:
         return Message(self._family, 0, genetlink.HEADER.pack(command, _VERSION) + body)
+
+
+def _reap(guard: int, held: int) -> None:
+    os.close(held)
+    with suppress(ChildProcessError):
+        os.waitpid(guard, 0)
 
 
 def drops_in(datagram: bytes, family: int) -> Iterator[Drop]:
