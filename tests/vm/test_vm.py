@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(machine.SECONDS + 100)
 
 MODULES = (
     "tests.vm.scenarios_drops",
+    "tests.vm.scenarios_obstacles",
     "tests.vm.scenarios_vlan",
     "tests.vm.scenarios_bridge",
     "tests.vm.scenarios_portmap",
