@@ -94,6 +94,7 @@ class TcpLinks:
                 await Listening(self._complaints, self._begin, self._met, self._carry).run(listens)
         finally:
             self._links.clear()
+            await asyncio.sleep(0)  # what is cancelled before it has begun does not close the connection it was given
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from weft.cluster.mesh.complaints import Complaints
 from weft.cluster.mesh.link import Link
@@ -56,9 +56,7 @@ class Listening:
                 continue
             self._make_room()
             host = host.removeprefix("::ffff:")
-            task = self._begin(self._take(connection, host))
-            self._unfinished[task] = host
-            task.add_done_callback(lambda task: self._unfinished.pop(task, None))
+            self._unfinished[self._begin(self._take(connection, host))] = host
 
     def _make_room(self) -> None:
         """The oldest handshake of the host that has begun most of them makes room: so nobody can hold all places."""
@@ -71,17 +69,23 @@ class Listening:
         self._complaints.take(host, Hostile("many", f"it has begun {hosts[host]} of {MAX_UNFINISHED} handshakes"))
 
     async def _take(self, connection: socket.socket, host: str) -> None:
+        if (link := await self._shaken(connection, host)) is not None:
+            await self._carry(link, host)
+
+    async def _shaken(self, connection: socket.socket, host: str) -> Link | None:
+        """None if it is closed."""
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                link = await self._meet(connection)
+                return await self._meet(connection)
         except (Hostile, OtherPassword) as error:
             self._complaints.take(host, error)
         except TimeoutError:
             self._complaints.take(host, Hostile("late", f"no handshake within {HANDSHAKE_SECONDS:g} s"))
         except OSError as error:
             log.debug("mesh: %s: %s", host, error)
-        else:
-            self._begin(self._carry(link, host))
+        finally:
+            self._unfinished.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+        return None
 
 
 def listener(port: int, holder: Callable[[int], str]) -> socket.socket:
