@@ -50,6 +50,7 @@ BEGINNINGS = {
     "lab/commands/demo.py",
     "lab/commands/lifecycle.py",
     "lab/commands/choose.py",
+    "lab/commands/policy.py",
     "lab/testing.py",
     "lab/commands/using/executing.py",
     "lab/commands/using/shell.py",

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.desired.policy.question import Question
 from weft.desired.policy.verdict import World
@@ -15,34 +15,34 @@ from weft.model.errors import Problem, Unavailable
 from weft.screen.documents import DOCUMENTS, complain
 
 
-def world(place: Place, output: str, asked: Question | None = None) -> World:
+def world(place: Place, output: str, environ: Mapping[str, str], asked: Question | None = None) -> World:
     """Everything, or what the question needs. What cannot be enforced as written is said on standard error."""
     from weft.cluster.kube.clusterreader import read_once
     from weft.cluster.kube.kubeconfig import load
 
-    found, problems = asyncio.run(read_once(load(place.kubeconfig, os.environ), asked))
+    found, problems = asyncio.run(read_once(load(place.kubeconfig, environ), asked))
     for problem in problems:
         complain(problem, programs=output in DOCUMENTS)
     return found
 
 
-def put(place: Place, manifests: Sequence[Manifest]) -> None:
+def put(place: Place, manifests: Sequence[Manifest], environ: Mapping[str, str]) -> None:
     """Raises `Unavailable` with kubectl's words, as `delete` does."""
-    _kubectl(place, "apply", "-f", "-", stdin=json.dumps(listed(manifests)))
+    _kubectl(place, environ, "apply", "-f", "-", stdin=json.dumps(listed(manifests)))
 
 
-def delete(place: Place, name: str) -> None:
+def delete(place: Place, name: str, environ: Mapping[str, str]) -> None:
     """A policy by its kind and name, such as `NetworkPolicy default/web`."""
     kind, _, path = name.partition(" ")
     namespace, _, own = path.rpartition("/")
-    _kubectl(place, "delete", kind, own, *((f"--namespace={namespace}",) if namespace else ()))
+    _kubectl(place, environ, "delete", kind, own, *((f"--namespace={namespace}",) if namespace else ()))
 
 
-def _kubectl(place: Place, *arguments: str, stdin: str = "") -> None:
-    environ = {"PATH": ":".join([*programs.path(os.environ), os.environ.get("PATH", os.defpath)])}
-    if missing := programs.check(["kubectl"], environ):
+def _kubectl(place: Place, environ: Mapping[str, str], *arguments: str, stdin: str = "") -> None:
+    where = {"PATH": ":".join([*programs.path(environ), environ.get("PATH", os.defpath)])}
+    if missing := programs.check(["kubectl"], where):
         raise Unavailable(*missing)
-    command = [programs.find("kubectl", environ), f"--kubeconfig={place.kubeconfig}", *arguments]
+    command = [programs.find("kubectl", where), f"--kubeconfig={place.kubeconfig}", *arguments]
     ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise Unavailable(Problem("LAB-002", "kubectl", ran.stderr.strip()))

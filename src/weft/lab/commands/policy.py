@@ -1,6 +1,7 @@
 """`weft lab policy`: policies of a lab are put, taken and asked about while it runs."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
     in_api = _are_in_api(place, ask(place, protocol.Ps()))
     put = _read(files, in_api=in_api)
     if in_api:
-        kubepolicy.put(place, put)
+        kubepolicy.put(place, put, os.environ)
     else:
         ask(place, protocol.SetPolicies(put=put))
     names, what = [name_of(each) for each in put], "applied" if in_api else "in effect"
@@ -87,7 +88,7 @@ def delete(names: tuple[str, ...], lab: str, output: str) -> None:
     gone = [_meant(name, there) for name in names]
     if _are_in_api(place, report):
         for name in gone:
-            kubepolicy.delete(place, name)
+            kubepolicy.delete(place, name, os.environ)
     else:
         ask(place, protocol.SetPolicies(delete=gone))
     show_report(output, {"deleted": gone}, "".join(f"{name} is gone\n" for name in gone))
@@ -203,7 +204,7 @@ def _not_enforced(place: Place) -> ConfigError:
 def _world(place: Place, report: LabReport, output: str, asked: "Question | None" = None) -> "World":
     from weft.lab import allowed
 
-    return kubepolicy.world(place, output, asked) if _are_in_api(place, report) else allowed.world(report)
+    return kubepolicy.world(place, output, os.environ, asked) if _are_in_api(place, report) else allowed.world(report)
 
 
 def _own_name(pod: Pod) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from weft.lab import places, protocol, spec
+from weft.lab import nodenames, places, protocol, spec
 from weft.lab.call import Call, Deserted
 from weft.lab.commands.ending import end
 from weft.lab.inside import etcd
@@ -164,8 +164,9 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
         while names:
             with closing(Call(place.socket, protocol.Names(start=len(namespaces)))) as call:
                 names = call.result()
-                namespaces |= dict(zip(names, call.descriptors(), strict=True))
-        for name in place.give_names(namespaces):
+                nodes = (f"lab-{place.name}-{name}" for name in names)
+                namespaces |= dict(zip(nodes, call.descriptors(), strict=True))
+        for name in nodenames.give(place.path, namespaces):
             note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
     finally:
         for descriptor in namespaces.values():
