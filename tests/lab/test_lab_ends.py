@@ -120,6 +120,20 @@ def test_clean_removes_every_trace_after_kill_9_of_the_supervisor():
         assert not (PLACES / running.name).exists()
 
 
+def test_names_that_others_make_later_hide_none_and_stay():
+    """`ip netns add` mounts the directory on itself, unless it is shared: what was named before would lie below."""
+    other = f"of-{new_name()}"
+    with lab("--nodes", "2", "--pods", "0") as running:
+        subprocess.run(["ip", "netns", "add", other], check=True)
+        try:
+            weft("lab", "down", running.name)
+            assert netns_names(running.name) == []
+            assert f"/run/netns/lab-{running.name}-" not in Path("/proc/self/mountinfo").read_text()
+            assert other in subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+        finally:
+            subprocess.run(["ip", "netns", "delete", other], check=True)
+
+
 def test_what_is_dead_is_cleaned_and_what_is_up_stays():
     """Also without a name: labs are ended by `down` alone."""
     with lab("--nodes", "1", "--pods", "0") as other, lab("--nodes", "1", "--pods", "0") as running:

@@ -5,7 +5,6 @@ long as it lives, so a free lock means a dead lab. Everything that must be remov
 """
 
 import fcntl
-import json
 import os
 import shutil
 import stat
@@ -17,14 +16,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from weft.lab import cgroups, system
+from weft.lab import cgroups, nodenames, system
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import Value
 
 T = TypeVar("T")
 
 KUBECONFIG: Final = "kubeconfig"
-_NETNS: Final = Path("/run/netns")
 _TMP: Final = Path("/tmp")  # noqa: S108 - a lab's directory there is made 0700 and checked before use
 # struct flock (fcntl.h): type, whence, start, length, process. A lock of the open file, unlike one of the process,
 # can be inherited; unlike flock(2)'s it can be asked about without being taken.
@@ -60,7 +58,7 @@ class Place(Value, kw_only=False):
 
     def keep(self, name: str, value: Value) -> None:
         self._notes.mkdir(mode=0o700, exist_ok=True)
-        _write(self._notes / f"{name}.json", msgspec.json.encode(value).decode())
+        system.write(self._notes / f"{name}.json", msgspec.json.encode(value).decode())
 
     @property
     def kubeconfig(self) -> Path:
@@ -128,30 +126,9 @@ class Place(Value, kw_only=False):
     def _lock(self) -> Path:
         return self.path / "lock"
 
-    def give_names(self, namespaces: Mapping[str, int]) -> list[str]:
-        """Make `lab-<lab>-<node>` in /run/netns for `ip netns`, where that is possible.
-
-        Earlier ones are removed. A name that is there all the same is not touched; those are returned.
-        """
-        self._take_names()
-        wanted = {f"lab-{self.name}-{node}": descriptor for node, descriptor in namespaces.items()}
-        taken = [name for name in wanted if os.path.lexists(_NETNS / name)]
-        ours = {name: descriptor for name, descriptor in wanted.items() if name not in taken}
-        # Before they are made, so that they are found however we end.
-        identities = {name: os.fstat(descriptor).st_ino for name, descriptor in ours.items()}
-        _write(self.path / "names", json.dumps(identities))
-        try:
-            _NETNS.mkdir(mode=0o755, exist_ok=True)
-            for name, descriptor in ours.items():
-                os.close(os.open(_NETNS / name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
-                system.mount(f"/proc/self/fd/{descriptor}", str(_NETNS / name), flags=system.MS_BIND)
-        except OSError:
-            self._take_names()
-        return taken
-
     def clear(self) -> None:
         """Remove what a dead lab of this name has left, but for its lock."""
-        self._take_names()
+        nodenames.take(self.path)
         (self.path / "pid").unlink(missing_ok=True)
         self.kubeconfig.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
@@ -165,39 +142,13 @@ class Place(Value, kw_only=False):
         if lock is None:
             return
         try:
-            self._take_names()
+            nodenames.take(self.path)
             cgroups.remove(self.name)
             shutil.rmtree(self.path, ignore_errors=True)
             with suppress(OSError):  # other labs are still there
                 self.path.parent.rmdir()
         finally:
             os.close(lock)
-
-    def _take_names(self) -> None:
-        """Names are ours if they lead to the namespace that they were made for."""
-        try:
-            names = msgspec.json.decode((self.path / "names").read_bytes(), type=dict[str, int])
-        except (OSError, msgspec.MsgspecError):  # none were made, or not by us
-            return
-        for name, identity in names.items():
-            if name.startswith(f"lab-{self.name}-") and "/" not in name:
-                _take_name(_NETNS / name, identity)
-        (self.path / "names").unlink()
-        with suppress(OSError):  # somebody else's names, or not there at all
-            _NETNS.rmdir()
-
-
-def _take_name(path: Path, identity: int) -> None:
-    try:
-        status = path.lstat()
-        if status.st_ino == identity and status.st_dev != _NETNS.stat().st_dev:
-            system.unmount(str(path))
-            status = path.lstat()
-        # What is not mounted yet, or no more, is the empty file that the mount needs.
-        if stat.S_ISREG(status.st_mode) and not status.st_size and status.st_dev == _NETNS.stat().st_dev:
-            path.unlink()
-    except (FileNotFoundError, PermissionError):
-        pass  # somebody has removed it; or we may not, and could not have made it
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -253,9 +204,3 @@ def outer_uid() -> int:
         if inside <= uid < inside + count:
             return outside + uid - inside
     return uid
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text(text)
-    temporary.rename(path)

@@ -1,4 +1,4 @@
-"""System calls that Python lacks (mounts), what /proc tells of a process, and the kernel's time stamps of packets.
+"""System calls that Python lacks (mounts), whole files, what /proc tells of a process, and time stamps of packets.
 
 Nothing else in weft mounts anything. Each call raises `OSError`.
 """
@@ -40,6 +40,13 @@ def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str
 def unmount(target: str) -> None:
     """At once for new users, later for those that still use it."""
     checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
+
+
+def write(path: Path, text: str) -> None:
+    """Whole, or not at all."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text)
+    temporary.rename(path)
 
 
 def start_time(pid: int, proc: int | None = None) -> int | None:
