@@ -49,12 +49,10 @@ def beside(pid: int) -> list[int]:
     """The guards of the namespace that a process is in."""
     own = Path(f"/proc/{pid}/ns/net").readlink()
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"weft.kernel.ending" in path.read_bytes() and (path.parent / "ns/net").readlink() == own:
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"weft.kernel.ending" in (process / "cmdline").read_bytes() and (process / "ns/net").readlink() == own:
+                found.append(int(process.name))
     return found
 
 

@@ -27,11 +27,11 @@ def inside(node: Daemon) -> list[str]:
 
 def server(node: Daemon, device: str = DEVICES[0]) -> int:
     """The process that serves a device of a node; 0 if there is none."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            same = path.parent.joinpath("ns/net").stat().st_ino == Path(node.netns.path).stat().st_ino
-            if same and path.read_bytes() == f"/usr/bin/wireguard-go\0-f\0{device}\0".encode():
-                return int(path.parent.name)
+            same = (process / "ns/net").stat().st_ino == Path(node.netns.path).stat().st_ino
+            if same and (process / "cmdline").read_bytes() == f"/usr/bin/wireguard-go\0-f\0{device}\0".encode():
+                return int(process.name)
     return 0
 
 

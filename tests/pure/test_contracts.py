@@ -124,6 +124,12 @@ def test_netlink_sockets_are_the_business_of_kernel_and_of_cni_which_receives_th
             assert "AF_NETLINK" not in path.read_text(), path
 
 
+def test_processes_are_looked_for_by_their_numbers_alone():
+    """A glob of pathlib raises ESRCH for a file of a process that ends meanwhile, outside of what reads the file."""
+    for path in [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        assert not re.search(r'glob\("\[0-9\]\*/', path.read_text()), path
+
+
 def test_what_may_hang_is_read_by_the_one_reader_of_small_files():
     """A fifo or a dead disk held the watch, and the end of weftd, for which asyncio's own threads are waited."""
     opening = re.compile(

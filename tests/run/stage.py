@@ -90,9 +90,9 @@ def _size(file: Path) -> int:
 def _work(session: int) -> int:
     """How much of the processors the processes of a session have used, in portions that count as progress."""
     ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):  # not */stat: pathlib looks whether that is there, and may raise
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
         if int(fields[3]) == session:

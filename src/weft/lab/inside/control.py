@@ -116,9 +116,9 @@ async def _leads_to(asking: socket.socket, address: str, process: int) -> bool:
 
 def _is_flannels() -> bool:
     if not daemons.living():
-        for file in _PROC.glob("[0-9]*/stat"):
+        for process in _PROC.glob("[0-9]*"):
             with suppress(OSError):  # it has ended
-                name, _, rest = file.read_text(errors="replace").partition("(")[2].rpartition(") ")
+                name, _, rest = (process / "stat").read_text(errors="replace").partition("(")[2].rpartition(") ")
                 if name == FLANNELD and rest[0] not in _STILL:
                     return True
     return False
