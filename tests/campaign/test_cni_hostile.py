@@ -108,8 +108,8 @@ class Campaign:
         """One hostile call, and what a runtime does after it."""
         alone = chance.random() < ALONE
         case = make(chance, self.good, self.env, framed=not alone)
-        if alone and case.plugin == "tuning":
-            return  # it leaves an eth0 that is another's, and whose the pod's is stands in the daemon's records alone
+        if alone and case.plugin in {"sbr", "tuning"}:
+            return  # they leave an eth0 that is another's, and whose the pod's is stands in the daemon's records alone
         answer = None
         try:
             answer = self._call(case, alone=alone)
