@@ -123,7 +123,8 @@ def test_clean_removes_every_trace_after_kill_9_of_the_supervisor():
 def test_names_that_others_make_later_hide_none_and_stay():
     """`ip netns add` mounts the directory on itself, unless it is shared: what was named before would lie below."""
     other = f"of-{new_name()}"
-    with lab("--nodes", "2", "--pods", "0") as running:
+    # The last lab to go leaves the directory as it was, if others have no names there.
+    with lab("--nodes", "1", "--pods", "0"), lab("--nodes", "2", "--pods", "0") as running:
         subprocess.run(["ip", "netns", "add", other], check=True)
         try:
             weft("lab", "down", running.name)
@@ -186,7 +187,7 @@ def test_a_namespace_of_the_same_name_stays_what_it_was():
 
 
 def test_a_namespace_that_took_the_place_of_the_labs_own_stays():
-    with lab("--nodes", "1", "--pods", "0") as running:
+    with lab("--nodes", "1", "--pods", "0"), lab("--nodes", "1", "--pods", "0") as running:
         [path] = netns_names(running.name)
         subprocess.run(["umount", str(path)], check=True)
         with foreign(path) as before:
