@@ -29,7 +29,7 @@ from tests.support.relay.relaysite import (
     packet6,
     words_are_right,
 )
-from tests.support.weftd import eventually
+from tests.support.weftd import eventually, settled
 from weft.forward.control import Change
 
 HEADERS = 48  # IPv6 and UDP
@@ -305,6 +305,7 @@ def naive(way: Site) -> Iterator[Site]:
         f"ip link set tun0 mtu {way.mtu} up; ip addr add {THERE6}/128 dev lo nodad; ip link set lo up; "
         f"ip route replace fd05:0:0:1::/64 dev tun0 src {THERE6}"
     )
+    settled(way.there, THERE6)  # sooner packets for it find no route
     yield way
     child.kill()
     child.wait()

@@ -108,6 +108,7 @@ class Site:
             f"ip link set lo up; ip link set {DEVICE} mtu {self.mtu} up; ip addr add {THERE6}/128 dev lo nodad; "
             f"ip route add fd05::/48 dev {DEVICE} src {THERE6}"
         )
+        settled(there, THERE6)
         job = start.Job(device=DEVICE, local=ip_address(self.remote), port=PORT, own6=IPv6Address(THERE6))
         path = self.directory(there) / SOCKET
         pid = there.call(lambda: start.start(job, "another", build.PROGRAM.path, path))
