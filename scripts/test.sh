@@ -11,7 +11,6 @@
 #   system    stores, kernel objects and the daemon; apart from the machine: scripts/apart.sh
 #   campaign  kill -9 at seeded points, hostile input, broken environments; minutes, with seeds and counts printed; apart
 #   runtime   containerd and podman, with our plugins and beside Debian's; a file at a time, apart as above
-#   vm        what this kernel lacks, in a virtual machine with Debian's
 #
 # The second runs beside it; its output goes to build/reports/beside.log, and is printed when both are over:
 #
@@ -20,6 +19,7 @@
 #   lab       several real nodes, and the commands of the docs; a file at a time
 #   long      searches and random histories of the pure half, of a mesh in virtual time above all; without coverage,
 #             which others give and which makes them take twice as long
+#   vm        what this kernel lacks, in a virtual machine with Debian's
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -46,6 +46,7 @@ second_row() {
     stage 'conformance, three tests of policies' $bin/python -m tests.conformance --network vxlan4 --policies --slice 3 --built
     tests lab 'lab tests' $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab
     stage 'long searches' $bin/python -m pytest -q -n 2 -m 'long and not soak' --junitxml=$reports/long.xml $(grep -rl --include='*.py' mark.long tests/mesh tests/pure)
+    tests vm 'virtual machine' $bin/python -m pytest tests/vm
 }
 
 # Whatever happens, the second row ends with the first, and what failed until then is told.
@@ -74,7 +75,6 @@ stage 'helm-unittest' $bin/python -m tests.kube.helmunit
 tests system 'system tests' $apart $bin/python -m pytest -n 5 --dist worksteal tests/cluster tests/kube tests/kernel tests/node
 tests campaign 'kills, hostile input and broken environments' $apart $bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rP tests/campaign
 tests runtime 'real runtimes' $apart $bin/python -m pytest -n 2 --dist loadfile tests/runtime
-tests vm 'virtual machine' $bin/python -m pytest tests/vm
 wait $beside
 # What tests leave in the checkout is a fault; where people work, they change it themselves meanwhile.
 [ -z "${CI:-}" ] || stage 'the checkout is as it was' sh -c 'git status --short; test -z "$(git status --short)"'
