@@ -10,7 +10,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 from weft.cluster.mesh.complaints import Complaints
 from weft.cluster.mesh.link import Link
@@ -40,7 +40,7 @@ class Listening:
         self._begin = begin
         self._meet = meet
         self._carry = carry
-        self._unfinished: dict[asyncio.Task[None], str] = {}  # handshakes: with which host
+        self._unfinished: dict[socket.socket, tuple[asyncio.Task[None], str]] = {}  # handshakes: with which host
 
     async def run(self, listener: socket.socket) -> NoReturn:
         loop = asyncio.get_running_loop()
@@ -56,15 +56,15 @@ class Listening:
                 continue
             self._make_room()
             host = host.removeprefix("::ffff:")
-            self._unfinished[self._begin(self._take(connection, host))] = host
+            self._unfinished[connection] = self._begin(self._take(connection, host)), host
 
     def _make_room(self) -> None:
         """The oldest handshake of the host that has begun most of them makes room: so nobody can hold all places."""
         if len(self._unfinished) < MAX_UNFINISHED:
             return
-        hosts = Counter(self._unfinished.values())
-        task, host = max(self._unfinished.items(), key=lambda each: hosts[each[1]])
-        del self._unfinished[task]
+        hosts = Counter(host for _, host in self._unfinished.values())
+        connection = max(self._unfinished, key=lambda each: hosts[self._unfinished[each][1]])
+        task, host = self._unfinished.pop(connection)
         task.cancel()
         self._complaints.take(host, Hostile("many", f"it has begun {hosts[host]} of {MAX_UNFINISHED} handshakes"))
 
@@ -84,7 +84,7 @@ class Listening:
         except OSError as error:
             log.debug("mesh: %s: %s", host, error)
         finally:
-            self._unfinished.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+            self._unfinished.pop(connection, None)
         return None
 
 

@@ -62,10 +62,10 @@ class MeshSettings:
     async def net_conf(self) -> str:
         """Who takes a lease has to know what others' claim: with a neighbour it waits for what that one knows."""
         peer = self._peer
-        await _until(peer, lambda: peer.kept.ring is not None)
+        await _until(peer, lambda: peer.kept.ring is not None, _PATIENCE)
         if peer.kept.ring is None:
             raise Unavailable(_no_ring(peer))
-        await _until(peer, lambda: peer.others.agreed or peer.unlinked_for is not None, seconds=_AGREEMENT)
+        await _until(peer, lambda: peer.others.agreed or peer.unlinked_for is not None, _AGREEMENT)
         return peer.kept.ring.layout.net_conf
 
     async def next_net_conf(self, known: str) -> str:
@@ -100,7 +100,7 @@ class MeshTenure:
     ) -> OwnLease:
         peer = self._peer
         self._publish(chooser.attrs)
-        await _until(peer, lambda: peer.own.usable)
+        await _until(peer, lambda: peer.own.usable, _PATIENCE)
         home = peer.own.home
         if home is None or not peer.own.usable:
             raise Unavailable(_waits(peer))
@@ -158,7 +158,7 @@ class MeshDirectory:
 
     async def list(self) -> MeshListing:
         peer = self._peer
-        await _until(peer, lambda: peer.kept.ring is not None)
+        await _until(peer, lambda: peer.kept.ring is not None, _PATIENCE)
         mark, core = peer.book.mark, peer.core
         if mark is None or core is None:
             raise Unavailable(_no_ring(peer))
@@ -226,10 +226,10 @@ class MeshDirectory:
         )
 
 
-async def _until(peer: Peer, is_so: Callable[[], bool], *, seconds: float | None = None) -> None:
-    """Wait a moment for it, or so long, no longer."""
+async def _until(peer: Peer, is_so: Callable[[], bool], seconds: float) -> None:
+    """Wait so long for it, no longer."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE if seconds is None else seconds):
+        async with asyncio.timeout(seconds):
             while not is_so():
                 await peer.changed()
 
