@@ -24,14 +24,15 @@ _SHARED: Final = "netns.json"  # beside the labs: the names that were there when
 
 
 def give(place: Path, namespaces: Mapping[str, int]) -> list[str]:
-    """Name descriptors of namespaces for the lab in `place`, where that is possible; earlier names of it are removed.
+    """Name the namespaces of the nodes of the lab in `place`, where that is possible; earlier names are removed.
 
-    A name that is there all the same is not touched; those are returned.
+    `namespaces` are descriptors, by nodes. A name that is there all the same is not touched; those are returned.
     """
+    wanted = {f"{_prefix(place)}{node}": descriptor for node, descriptor in namespaces.items()}
     with _locked(place.parent):
         _take(place)
-        taken = [name for name in namespaces if os.path.lexists(_NETNS / name)]
-        ours = {name: descriptor for name, descriptor in namespaces.items() if name not in taken}
+        taken = [name for name in wanted if os.path.lexists(_NETNS / name)]
+        ours = {name: descriptor for name, descriptor in wanted.items() if name not in taken}
         # Before they are made, so that they are found however we end.
         identities = {name: os.fstat(descriptor).st_ino for name, descriptor in ours.items()}
         system.write(_record(place), json.dumps(identities))
@@ -59,7 +60,7 @@ def _take(place: Path) -> None:
     except (OSError, msgspec.MsgspecError):  # none were made, or not by us
         return
     for name, identity in names.items():
-        if name.startswith(f"lab-{place.name}-") and "/" not in name:
+        if name.startswith(_prefix(place)) and "/" not in name:
             _take_name(_NETNS / name, identity)
     _record(place).unlink()
 
@@ -104,6 +105,10 @@ def _unshare(note: Path) -> None:
 
 def _names() -> list[str]:
     return [path.name for path in _NETNS.iterdir()]
+
+
+def _prefix(place: Path) -> str:
+    return f"lab-{place.name}-"
 
 
 def _record(place: Path) -> Path:

@@ -164,8 +164,7 @@ def name_nodes(place: Place, note: Callable[[str], None]) -> None:
         while names:
             with closing(Call(place.socket, protocol.Names(start=len(namespaces)))) as call:
                 names = call.result()
-                nodes = (f"lab-{place.name}-{name}" for name in names)
-                namespaces |= dict(zip(nodes, call.descriptors(), strict=True))
+                namespaces |= dict(zip(names, call.descriptors(), strict=True))
         for name in nodenames.give(place.path, namespaces):
             note(f"/run/netns/{name} is there already, and not of this lab: it stays as it is")
     finally:
