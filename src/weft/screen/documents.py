@@ -6,7 +6,7 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, NoReturn, TypeVar
@@ -78,6 +78,12 @@ def complain(problem: Problem, *, programs: bool) -> None:
         click.echo(piece("json", problem), err=True, nl=False)
     else:
         say(f"weft: {problem}", err=True)
+
+
+def complain_beside(output: str, problems: Iterable[Problem]) -> None:
+    """On standard error, for those whom the output is for."""
+    for problem in problems:
+        complain(problem, programs=output in DOCUMENTS)
 
 
 def next_commands(output: str, *commands: str) -> None:

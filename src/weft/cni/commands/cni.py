@@ -22,7 +22,7 @@ from weft.cni.runtime.library import Cache, CniError, NetworkList, Programs, Ran
 from weft.model.errors import ConfigError, Problem, WeftError
 from weft.model.text import table
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, complain, output_option
+from weft.screen.documents import complain_beside, output_option
 from weft.screen.groups import Group, together
 
 _NETNS: Final = Path("/run/netns")  # where `ip netns` has its names
@@ -100,7 +100,7 @@ class _Site:
             raise ConfigError(Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=str(error))) from error
         for line in found.broken:
             problem = Problem(code="CONF-002", where=f"--net-dir {net_dir}", seen=f"skipped {line}")
-            complain(problem, programs=output in DOCUMENTS)
+            complain_beside(output, [problem])
         self.network: NetworkList = found.network
 
     def _run(self, step: Step) -> Ran:

@@ -11,7 +11,7 @@ from weft.desired.policy.question import Question
 from weft.desired.policy.verdict import World
 from weft.model.errors import ConfigError, Problem
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, complain
+from weft.screen.documents import complain_beside
 from weft.wire.policyobjects import ENDINGS, read_objects
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def read_world(
     if not files:
         return with_files(_of_cluster(kubeconfig, environ, asked, output), more, output)
     found = read_objects(texts(files))
-    _complain(found.problems, output)
+    complain_beside(output, found.problems)
     return with_files(replace(world_of(found.things), services=found.services), more, output)
 
 
 def with_files(world: World, files: Sequence[Path], output: str) -> World:
     """The world once the files are applied. A namespace that they only name stays as it was."""
     over = read_objects(texts(files))
-    _complain(over.problems, output)
+    complain_beside(output, over.problems)
     return applied(world, over.things, over.assumed)
 
 
@@ -62,16 +62,11 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
         raise ConfigError(Problem("POL-005", "a file", str(error), expected="text in UTF-8")) from error
 
 
-def _complain(problems: Sequence[Problem], output: str) -> None:
-    for problem in problems:
-        complain(problem, programs=output in DOCUMENTS)
-
-
 def _of_cluster(kubeconfig: Path | None, environ: Mapping[str, str], asked: Question | None, output: str) -> World:
     from weft.cluster.kube.clusterreader import read_once
 
     world, problems = asyncio.run(read_once(_access(kubeconfig, environ), asked))
-    _complain(problems, output)
+    complain_beside(output, problems)
     return world
 
 

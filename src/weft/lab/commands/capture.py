@@ -27,7 +27,7 @@ from weft.model.errors import ConfigError, Problem
 from weft.model.net import Net
 from weft.model.text import counted, one_of
 from weft.model.value import replace
-from weft.screen.documents import DOCUMENTS, PEOPLE, complain, next_commands, show_report
+from weft.screen.documents import DOCUMENTS, PEOPLE, complain_beside, next_commands, show_report
 from weft.screen.groups import read_by
 from weft.screen.say import say
 from weft.wire.packet import USUAL, VXLAN_PORT, Tunnels
@@ -114,7 +114,7 @@ def capture(
     for name, number in lost.items():
         seen = f"{counted(number, 'packet')} came faster than they could be read, and are missing"
         problem = Problem("LAB-002", name, seen, hint="Name fewer links.")
-        complain(problem, programs=output in DOCUMENTS)
+        complain_beside(output, [problem])
     said = counted(packets, "packet")
     if out is not None and str(out) != "-":
         show_report(output, {"file": str(out), "packets": packets, "dropped": lost}, f"{said} in {out}\n")

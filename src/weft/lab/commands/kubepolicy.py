@@ -12,7 +12,7 @@ from weft.lab.kubernetes import programs
 from weft.lab.manifests import Manifest, listed
 from weft.lab.places import Place
 from weft.model.errors import Problem, Unavailable
-from weft.screen.documents import DOCUMENTS, complain
+from weft.screen.documents import complain_beside
 
 
 def world(place: Place, output: str, environ: Mapping[str, str], asked: Question | None = None) -> World:
@@ -21,8 +21,7 @@ def world(place: Place, output: str, environ: Mapping[str, str], asked: Question
     from weft.cluster.kube.kubeconfig import load
 
     found, problems = asyncio.run(read_once(load(place.kubeconfig, environ), asked))
-    for problem in problems:
-        complain(problem, programs=output in DOCUMENTS)
+    complain_beside(output, problems)
     return found
 
 
