@@ -13,6 +13,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 
+from weft.kernel.rtnetlink.attributes import AF
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.reported import NUD_REACHABLE
 from weft.model.net import Ip
@@ -92,7 +93,7 @@ async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
     A host on our segment answers ARP or neighbour discovery whatever its firewall says; one behind a router may answer
     an echo request. No state of other programs changes.
     """
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    family = AF[ip.version]
     protocol, request, reply = _ECHO[ip.version]
     loop = asyncio.get_running_loop()
     with socket.socket(family, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol) as echo:

@@ -10,7 +10,7 @@ from weft.diag.check.trial import EndpointReport, Trial
 from weft.diag.trace.hops import OUTSIDE
 from weft.lab.report import LabReport, PodReport, ServiceReport
 from weft.lab.spec import Protocol
-from weft.model.net import Family
+from weft.model.net import Family, family_of
 from weft.model.value import Value
 
 IN_A_LAB: Final = tuple(scenario for scenario in SCENARIOS if scenario.target != "peer")  # its pods stand for those
@@ -162,7 +162,7 @@ def _host_ports(pod: PodReport, report: LabReport, family: Family) -> Iterator[D
 
 
 def _family_of(address: str) -> Family:
-    return 4 if ip_interface(address).version == 4 else 6
+    return family_of(ip_interface(address))
 
 
 def by_family(addresses: Sequence[str]) -> dict[Family, str]:

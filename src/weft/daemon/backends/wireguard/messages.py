@@ -13,6 +13,7 @@ from typing import Final
 from weft.desired.tunnels.wireguard import Change, Device, LivePeer, Peer, key_bytes
 from weft.kernel.genetlink import HEADER
 from weft.kernel.rtnetlink.attributes import (
+    AF,
     Attributes,
     Malformed,
     attribute,
@@ -109,8 +110,7 @@ def _peer(key: str, change: Change) -> bytes:
 
 
 def _allowed(net: Net) -> bytes:
-    family = socket.AF_INET if net.version == 4 else socket.AF_INET6
-    return u16(_FAMILY, family) + attribute(_ADDRESS, net.network_address.packed) + u8(_LENGTH, net.prefixlen)
+    return u16(_FAMILY, AF[net.version]) + attribute(_ADDRESS, net.network_address.packed) + u8(_LENGTH, net.prefixlen)
 
 
 def _endpoint(endpoint: Endpoint) -> bytes:
