@@ -30,6 +30,26 @@ def status(site, conf):
     return site.call("host-local", "STATUS", conf, id_="", ifname="", netns="")
 
 
+class Beside:
+    """The plugin's files; those who derive from it change some calls."""
+
+    def __init__(self, files):
+        self._files = files
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+
+def put_before(site, kind):
+    """Have the plugin see its files through a class."""
+
+    def wrap(host):
+        host.files = kind(host.files)
+        return host
+
+    site.wrap = wrap
+
+
 def records(site):
     return [json.loads(path.read_text()) for path in (site.directory / "state" / "ipam").glob("*.json")]
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.kernel.hostlocal import RANGES, add, check, delete, got, owners, records, request, theirs
+from tests.kernel.hostlocal import RANGES, Beside, add, check, delete, got, owners, put_before, records, request, theirs
 from weft.cni.host.files import RootedFiles
 from weft.cni.plugins.hostlocal import store
 from weft.wire.cni import VERSIONS
@@ -159,22 +159,12 @@ def test_an_address_is_written_down_before_it_is_given(site):
     ranges = {"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}
     seen = []
 
-    class Watched:
-        def __init__(self, files):
-            self._files = files
-
+    class Watched(Beside):
         def write_new(self, path, data, **more):
             seen.append([known["addresses"] for known in records(site)])
             self._files.write_new(path, data, **more)
 
-        def __getattr__(self, name):
-            return getattr(self._files, name)
-
-    def watch(host):
-        host.files = Watched(host.files)
-        return host
-
-    site.wrap = watch
+    put_before(site, Watched)
     add(site, request(site, ranges))
     assert seen == [[["10.1.2.2"]], [["10.1.2.2", "fd00::2"]]]
     assert [(known["dataDir"], known["boot"]) for known in records(site)] == [(str(site.store), "boot-1")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.hostlocal import add, check, delete, got, request, status
+from tests.kernel.hostlocal import Beside, add, check, delete, got, put_before, request, status
 from weft.cni.host import files, openat
 
 
@@ -50,10 +50,7 @@ def test_a_request_reads_what_it_names_whatever_else_there_is(site, count):
         add(site, conf, f"other{number}")
     seen: list[str] = []
 
-    class Watched:
-        def __init__(self, files):
-            self._files = files
-
+    class Watched(Beside):
         def read(self, path):
             seen.append(f"read {Path(path).name}")
             return self._files.read(path)
@@ -62,14 +59,7 @@ def test_a_request_reads_what_it_names_whatever_else_there_is(site, count):
             seen.append("list")
             return self._files.list(path)
 
-        def __getattr__(self, name):
-            return getattr(self._files, name)
-
-    def watch(host):
-        host.files = Watched(host.files)
-        return host
-
-    site.wrap = watch
+    put_before(site, Watched)
     [address] = got(add(site, conf))
     ip = address.partition("/")[0]
     assert seen == ["read last_reserved_ip.0"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kernel.hostlocal import RANGES, add, delete, gc, owners, request, status
+from tests.kernel.hostlocal import RANGES, Beside, add, delete, gc, owners, put_before, request, status
 
 
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
@@ -91,23 +91,13 @@ def test_gc_goes_on_after_an_error_and_tells_it(site):
     for number in range(3):
         add(site, conf, f"c{number}")
 
-    class Stuck:
-        def __init__(self, files):
-            self._files = files
-
+    class Stuck(Beside):
         def unlink(self, path):
             if path.endswith("192.168.1.2"):
                 raise PermissionError(1, "Operation not permitted", path)
             self._files.unlink(path)
 
-        def __getattr__(self, name):
-            return getattr(self._files, name)
-
-    def stick(host):
-        host.files = Stuck(host.files)
-        return host
-
-    site.wrap = stick
+    put_before(site, Stuck)
     answer = gc(site, conf | {"cni.dev/valid-attachments": []})
     assert "Operation not permitted" in answer.msg
     assert "192.168.1.2" in answer.msg
