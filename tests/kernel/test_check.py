@@ -71,6 +71,17 @@ def test_a_pods_host_name_is_no_more_than_a_word(node: Node, make_netns: Callabl
     }
 
 
+def test_a_node_without_a_host_name_is_called_this_node(node: Node):
+    """The kernel calls it `(none)`, as that was a name."""
+    words = "from weft.diag.sight.host import node_name; print(node_name())"
+    for name in ("(none)", "node-7"):
+        setting = f"import socket; socket.sethostname({name!r}); {words}"
+        process = node.netns.popen(
+            ["unshare", "--uts", sys.executable, "-c", setting], stdout=subprocess.PIPE, text=True
+        )
+        assert process.communicate(timeout=200)[0] == {"(none)": "this node\n"}.get(name, f"{name}\n")
+
+
 def test_two_pods_of_one_address(node: Node, make_netns: Callable[[], Netns]):
     twin = make_netns()
     node.netns.run(f"ip link add p9 master br7 up type veth peer name eth0 netns {twin.path}")

@@ -3,11 +3,13 @@
 How the kernel's own monitor is read is tried in tests/vm.
 """
 
+import errno
 import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ import pytest
 
 from tests.kernel.plainnode import WEFT, Node
 from tests.support.netns import Netns
-from weft.diag.drops import sources
+from weft.diag.drops import command, sources
+from weft.diag.drops.loss import Loss
 from weft.diag.drops.sources import Counted
 from weft.diag.sight.look import Places
 from weft.diag.trace.sending import send
@@ -34,16 +37,27 @@ def node(netns: Netns, make_netns: Callable[[], Netns], tmp_path: Path) -> Node:
     return Node(netns, [make_netns() for _ in range(2)], tmp_path)
 
 
+@pytest.fixture
+def counted(netns: Netns, tmp_path: Path) -> Iterator[Callable[[], Counted]]:
+    """Begins to count in the namespace, and ends it with the test."""
+    with ExitStack() as held:
+        yield lambda: netns.call(lambda: held.enter_context(closing(Counted(places(tmp_path)))))
+
+
+def places(folder: Path) -> Places:
+    return Places(subnet_file=folder / "subnet.env", conf_dir=folder, data_dir=folder, run=folder)
+
+
 def running(node: Node, *options: str) -> "subprocess.Popen[str]":
     files = ("--conf-dir", str(node.folder), "--subnet-file", str(node.folder / "none"))
     pipe = subprocess.PIPE
     return node.netns.popen([WEFT, "drops", *options, *files], stdout=pipe, stderr=pipe, text=True)
 
 
-def first(node: Node, process: "subprocess.Popen[str]", command: str) -> dict[str, Any]:
+def first(node: Node, process: "subprocess.Popen[str]", sending: str) -> dict[str, Any]:
     """The first loss that `weft drops -w -o json` tells, while packets are sent again and again."""
     assert process.stdout is not None
-    node.pods[0].popen(["sh", "-c", f"while :; do {command}; done >/dev/null 2>&1"])
+    node.pods[0].popen(["sh", "-c", f"while :; do {sending}; done >/dev/null 2>&1"])
     found: dict[str, Any] = json.loads(process.stdout.readline())
     return found
 
@@ -69,8 +83,8 @@ DROPS = {
 
 @pytest.mark.parametrize("kind", DROPS)
 def test_what_counters_say_is_told_as_it_happens(node: Node, kind: str):
-    command, send, expected = DROPS[kind]
-    node.netns.run(command)
+    change, send, expected = DROPS[kind]
+    node.netns.run(change)
     process = running(node, "-w", "-o", "json")
     found = first(node, process, send)
     assert found | expected == found
@@ -100,32 +114,61 @@ def test_it_ends_when_nobody_reads(node: Node):
     assert process.returncode != 0
 
 
-def test_what_has_grown_is_told_once(netns: Netns, tmp_path: Path):
+def test_what_has_grown_is_told_once(netns: Netns, counted: Callable[[], Counted]):
     netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
     netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
-    places = Places(subnet_file=tmp_path / "subnet.env", conf_dir=tmp_path, data_dir=tmp_path, run=tmp_path)
-    counted = netns.call(lambda: Counted(places))
+    source = counted()
     for port in (7, 9):  # by the rule, and because nothing listens
         netns.call(lambda port=port: send(HERE, HERE, kind="udp", port=port, numbers=[1, 3, 5]))
-    found = {each.reason: (each.count, each.code) for each in netns.call(lambda: list(counted.losses()))}
+    found = {each.reason: (each.count, each.code) for each in netns.call(lambda: list(source.losses()))}
     assert (found["rule"], found["Udp.NoPorts"]) == ((3, "FW-002"), (3, "VTEP-004"))
-    assert netns.call(lambda: list(counted.losses())) == []
+    assert netns.call(lambda: list(source.losses())) == []
 
 
-def test_a_rule_that_is_added_later_and_what_policies_refuse_are_told(netns: Netns, tmp_path: Path):
-    places = Places(subnet_file=tmp_path / "subnet.env", conf_dir=tmp_path, data_dir=tmp_path, run=tmp_path)
+def test_one_socket_asks_nf_tables_as_long_as_it_runs(netns: Netns, counted: Callable[[], Counted]):
+    netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
+    netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
+    source = counted()
+    netns.call(lambda: send(HERE, HERE, kind="udp", port=7, numbers=[1, 3, 5]))
+    with mock.patch.object(sources.NfSocket, "open", side_effect=AssertionError("another socket")):
+        assert "rule" in {each.reason for each in netns.call(lambda: list(source.losses()))}
+
+
+class Taken:
+    """A monitor that another program has made count packets."""
+
+    def losses(self) -> Iterator[Loss]:
+        raise OSError(errno.EBUSY, "another program has drop_monitor count packets instead of reporting them")
+
+
+def test_where_another_program_takes_the_monitor_counters_go_on(
+    netns: Netns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    def told() -> list[tuple[str, list[Loss]]]:
+        with ExitStack() as held, mock.patch.object(command, "_source", return_value=("drop_monitor", Taken())):
+            seconds = command._each_second(places(tmp_path), held)
+            first = next(seconds)
+            send(HERE, HERE, kind="udp", port=9, numbers=[1, 3, 5])
+            return [first, next(seconds)]
+
+    (by, nothing), (_, [lost, *_]) = netns.call(told)
+    assert (by, nothing, lost.reason) == ("counters", [], "Udp.NoPorts")
+    assert capsys.readouterr().err.startswith("weft: another program has drop_monitor count packets")
+
+
+def test_a_rule_that_is_added_later_and_what_policies_refuse_are_told(netns: Netns, counted: Callable[[], Counted]):
     key = "type ipv4_addr . ipv4_addr . inet_proto . inet_service"
     netns.run(
         f"nft add table {INET}; nft 'add set {INET} denied-out4 {{ {key}; flags timeout; timeout 9m; counter; }}'"
     )
-    counted = netns.call(lambda: Counted(places))
+    source = counted()
     netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
     netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
     netns.run(f"nft 'add element {INET} denied-out4 {{ 10.9.0.2 . 10.9.0.3 . udp . 53 counter packets 4 bytes 9 }}'")
     netns.call(lambda: send(HERE, HERE, kind="udp", port=7, numbers=[1, 3, 5]))
     with mock.patch.object(sources.time, "monotonic", return_value=time.monotonic() + 1000):  # it looks again by then
-        found = {each.reason: each for each in netns.call(lambda: list(counted.losses()))}
+        found = {each.reason: each for each in netns.call(lambda: list(source.losses()))}
     assert (found["rule"].count, found["rule"].rule) == (3, "rule of ip x p (handle 2)")
     denied = found["policy"]
     assert (denied.count, denied.source, denied.target, denied.port) == (4, "10.9.0.2", "10.9.0.3", 53)
-    assert netns.call(lambda: list(counted.losses())) == []
+    assert netns.call(lambda: list(source.losses())) == []

@@ -158,6 +158,8 @@ class Monitor:
             if not self._do(_START):  # another program was faster
                 self._dismiss_guard()
         if self._settings().mode != _PACKETS:  # which nobody changes while it runs
+            if self._guard:  # who has started it has stopped ours before
+                self._dismiss_guard()
             raise OSError(errno.EBUSY, "another program has drop_monitor count packets instead of reporting them")
 
     def _start_guard(self) -> None:

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.daemon.disk.files import write_atomically
+from weft.diag.sight.host import node_name
 from weft.kernel import daemons
 from weft.lab import places
 from weft.lab.commands.choose import base, find, lab_option
@@ -133,7 +134,7 @@ def _source(lab: str, instance: str | None) -> Source:
         hint = "'weft lab up' starts a lab, on any machine."
         raise Unavailable(Problem("LAB-002", "weft ui", "no lab is up, and no weftd runs here", hint=hint))
     need_root("weft ui")
-    return NodeSource(daemons.choose(instance), socket.gethostname())
+    return NodeSource(daemons.choose(instance), node_name())
 
 
 async def _serve(source: Source, listener: socket.socket, token: str) -> None:

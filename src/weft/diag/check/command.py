@@ -1,6 +1,5 @@
 """`weft check`: what a node's pods reach, as far as it can try that alone, and what failures have in common."""
 
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
@@ -22,6 +21,7 @@ from weft.diag.checks.packets import is_unexplained
 from weft.diag.finding import ask
 from weft.diag.options import place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
+from weft.diag.sight.host import node_name
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
@@ -76,7 +76,7 @@ def _traces(report: CheckReport) -> Iterator[str]:
 
 def examine(places: Places, note: Note) -> CheckReport:
     """Try everything, saying now and then how far it is. Raises `Unavailable` where there is nothing to try."""
-    name, sight = socket.gethostname(), look(places)
+    name, sight = node_name(), look(places)
     with pods_of(sight, name, "weft check") as pods:
         wanted = node_trials.trials(node_trials.ends(sight, name, pods.found), node_trials.most_pairs(sight))
         if not wanted:

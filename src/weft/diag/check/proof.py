@@ -3,7 +3,6 @@
 What the checks read is what they know of; a packet meets all that there is. What is lost is traced by probes.
 """
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -19,6 +18,7 @@ from weft.diag.check.scenarios import End
 from weft.diag.checks.packets import is_unexplained
 from weft.diag.owners import POLICY_TABLE
 from weft.diag.rules.matching import ECHO, Packet
+from weft.diag.sight.host import node_name
 from weft.diag.sight.look import Places, ask_peers, look
 from weft.diag.sight.node import Lost, Proof, Sight, peers
 from weft.diag.sight.pods import Pods, pods_of
@@ -55,10 +55,10 @@ def examined(places: Places) -> Sight:
     """See this node, ask its peers, send packets of its pods, and trace what is lost."""
     sight = ask_peers(look(places))
     try:
-        with pods_of(sight, socket.gethostname(), "weft doctor") as pods:
+        with pods_of(sight, node_name(), "weft doctor") as pods:
             others, most = node_trials.reachable(sight), min(_MOST_PODS, node_trials.most_pairs(sight))
             some, theirs = _some(pods.found, most), _some(others, _MOST_PEERS)
-            own = node_trials.ends(sight, socket.gethostname(), some)
+            own = node_trials.ends(sight, node_name(), some)
             sent = [*_by_pods(pods, own, theirs), *_by_node(sight)]
             lost = [each for each in sent if not each.arrived]
             refused = _refused(sight, pods, lost)
@@ -184,5 +184,5 @@ def traced(sight: Sight, packet: Packet, peer: str) -> Lost | None:
         return None
     problem = found.problem or Problem("LOST-001", f"packets from {lost.source} to {lost.target}", found.verdict)
     # As a trace has it of what leaves the node, and of a machine that does not tell its MAC.
-    beyond = problem.where.startswith((f"{socket.gethostname()} to ", "link "))
+    beyond = problem.where.startswith((f"{node_name()} to ", "link "))
     return replace(lost, cause=problem, here=not beyond, forbidden=found.ruling is not None and found.ruling.is_policys)

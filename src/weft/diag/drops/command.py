@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from itertools import islice
 from typing import Any, Final
 
 import click
@@ -56,35 +57,42 @@ def drops(output: str, *, watch: bool, **where: Any) -> None:
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
     need_root("weft drops")
     with ExitStack() as held:
-        by, source = _source(places_of(where), held)
+        told = _each_second(places_of(where), held)
         if watch:
-            for found in _each_time(source):
-                _show(output, found)
-        found = [loss for _ in range(_SECONDS) for loss in _next(source)]
-    losses = together(found)
+            for _, found in told:
+                _show(output, together(found))
+        seconds = list(islice(told, _SECONDS))
+    losses, by = together(loss for _, found in seconds for loss in found), seconds[-1][0]
     text = "".join(f"{line}\n" for line in _lines(losses)) or "nothing was dropped\n"
     show_report(output, Report(by=by, seconds=_SECONDS, losses=losses), text)
+
+
+def _each_second(places: Places, held: ExitStack) -> Iterator[tuple[str, list[Loss]]]:
+    """What was dropped since the last time, and what tells it: counters, from where on the monitor does not."""
+    by, source = _source(places, held)
+    while True:
+        pause(_AT_A_TIME)
+        try:
+            found = list(source.losses())
+        except (OSError, Malformed) as error:
+            if isinstance(source, Counted):
+                raise
+            by, source, found = *_counted(places, held, error), []
+        yield by, found
 
 
 def _source(places: Places, held: ExitStack) -> tuple[str, Source]:
     try:
         monitor = held.enter_context(Monitor())
     except (OSError, Malformed) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        say(f"weft: {why}; counters say what is dropped, and mostly not whose", err=True)
-        return "counters", Counted(places)
+        return _counted(places, held, error)
     return "drop_monitor", Told(places, monitor)
 
 
-def _next(source: Source) -> list[Loss]:
-    pause(_AT_A_TIME)
-    return list(source.losses())
-
-
-def _each_time(source: Source) -> Iterator[list[Loss]]:
-    while True:
-        if found := together(_next(source)):
-            yield found
+def _counted(places: Places, held: ExitStack, error: OSError | Malformed) -> tuple[str, Source]:
+    why = error.strerror if isinstance(error, OSError) else error
+    say(f"weft: {why}; counters say what is dropped, and mostly not whose", err=True)
+    return "counters", held.enter_context(closing(Counted(places)))
 
 
 def _show(output: str, losses: list[Loss]) -> None:

@@ -1,8 +1,8 @@
 """Where it is seen that a node drops packets: the kernel's monitor where it has one, else counters."""
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Protocol
 
 from weft.desired.policy import refusals
@@ -36,13 +36,14 @@ class Source(Protocol):
 class _Seen:
     """The node as it was last looked at; again after a while."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, places: Places, generation: Callable[[], int] = int) -> None:
+        """`generation` gives the number of the rules' state, which changes with them."""
+        self._places, self._generation = places, generation
         self._look()
 
     def _look(self) -> None:
         began = time.monotonic()
-        self.generation = _generation()
+        self.generation = self._generation()
         self.whose = Whose(look(self._places))
         self.dropping = _dropping(self.whose.sight.rules)
         ended = time.monotonic()
@@ -82,21 +83,28 @@ class Counted:
 
     To read all rules of a node of many Services takes tenths of a second. So each time only the chains are read that
     have a rule which counts and drops. Which these are is looked for when rules have changed, and whose addresses are
-    which when something was dropped.
+    which when something was dropped. `close` it: it holds a socket, None without nf_tables.
     """
 
     def __init__(self, places: Places) -> None:
-        self._seen = _Seen(places)
+        self._nf: NfSocket | None = None
+        with suppress(OSError):
+            self._nf = NfSocket.open()
+        self._seen = _Seen(places, self._generation)
         self._counters = _counters()
         self._rules = self._dropped_by_rules()
         self._flows = dict[tuple[str, bytes], int]()
         self._refused: Refused | None = None
         list(self._refusals())
 
+    def close(self) -> None:
+        if self._nf is not None:
+            self._nf.close()
+
     def losses(self) -> Iterator[Loss]:
         before, self._counters = self._counters, _counters()
         grown = difference(before, self._counters)
-        if grown or _generation() != self._seen.generation:
+        if grown or self._generation() != self._seen.generation:
             self._seen.refresh()
         yield from losses_of(grown, self._seen.whose)
         counted, self._rules = self._rules, self._dropped_by_rules()
@@ -105,23 +113,32 @@ class Counted:
         for each, count in self._refusals():
             yield _of_policy(each, count)
 
+    def _generation(self) -> int:
+        with suppress(OSError):
+            return 0 if self._nf is None else self._nf.generation()
+        return 0
+
     def _dropped_by_rules(self) -> dict[str, int]:
         """What rules of others have counted that drop; `_refusals` has those of policies."""
         found = dict[str, int]()
-        with suppress(OSError), closing(NfSocket.open()) as nf:
+        if self._nf is None:
+            return found
+        with suppress(OSError):
             for family, name, chain in self._seen.dropping:
-                for rule in nf.rules(Table(family=family, name=name), chain):
+                for rule in self._nf.rules(Table(family=family, name=name), chain):
                     if rule.leads == "drop":
                         found[f"rule of {family} {name} {chain} (handle {rule.handle})"] = rule.packets
         return found
 
     def _refusals(self) -> Iterator[tuple[Refusal, int]]:
         """What policies have refused since the last call, in an audit nothing."""
-        with suppress(OSError), closing(NfSocket.open()) as nf:
-            flows = {(each.set, each.key): each.packets for each in refused.flows(nf)}
+        if self._nf is None:
+            return
+        with suppress(OSError):
+            flows = {(each.set, each.key): each.packets for each in refused.flows(self._nf)}
             more = any(count > self._flows.get(which, 0) for which, count in flows.items())
             self._flows = flows
-            if more and (held := refused.look(nf)) is not None:
+            if more and (held := refused.look(self._nf)) is not None:
                 before, self._refused = self._refused, refusals.refused(held, {})
                 if not self._refused.audit:
                     yield from refusals.grown(before, self._refused)
@@ -130,13 +147,6 @@ class Counted:
 def _counters() -> dict[str, int]:
     with counters_there() as read:
         return read()
-
-
-def _generation() -> int:
-    """Changes with the rules; 0 without nf_tables."""
-    with suppress(OSError), closing(NfSocket.open()) as nf:
-        return nf.generation()
-    return 0
 
 
 def _dropping(rules: Ruleset) -> list[Name]:

@@ -1,4 +1,4 @@
-"""Sees what this machine's other programs leave behind of themselves: network managers' files, the clock, counters.
+"""Sees what this machine says of itself, and its other programs: its name, managers' files, the clock, counters.
 
 Each function raises `OSError` for what cannot be read, and passes over what is not there.
 """
@@ -30,6 +30,12 @@ _COUNTED: Final = ("insert_failed", "drop", "table_fulls")
 _TIMEX_SIZE: Final = 256  # bytes; `struct timex` of adjtimex(2) has 208
 _STATUS: Final = 40  # where in it `status` is, with 64 bits
 _UNSYNCHRONISED: Final = 0x40  # STA_UNSYNC
+
+
+def node_name() -> str:
+    """This node's host name, or words for it where the kernel has none: it says `(none)` then."""
+    name = os.uname().nodename
+    return "this node" if name in ("", "(none)") else name
 
 
 def managers(run: Path, links: Iterable[LinkInfo]) -> dict[str, str]:

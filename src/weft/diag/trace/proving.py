@@ -1,6 +1,5 @@
 """Sends a trace's probes from this node, and says what became of them beside what is predicted."""
 
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
@@ -8,6 +7,7 @@ from secrets import randbits
 from typing import Final
 
 from weft.diag.rules.matching import Packet
+from weft.diag.sight.host import node_name
 from weft.diag.sight.look import with_neighbours
 from weft.diag.sight.node import Sight, peers
 from weft.diag.sight.onlinks import hanging
@@ -42,7 +42,7 @@ def prove(sight: Sight, packet: Packet) -> TraceReport:
 
 
 def _sent(sight: Sight, packet: Packet) -> TraceReport:
-    name = socket.gethostname()
+    name = node_name()
     with pods_of(sight, name, "weft trace --probe") as pods:
         return _Probing(sight, packet, pods, name).report()
 
