@@ -12,7 +12,8 @@ from weft.beside.threads import beside
 from weft.diag.sight import peer_probes
 from weft.diag.sight.interfaces import InterfaceState
 from weft.diag.sight.look import interfaces
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import peers
 from weft.diag.trace.probe_report import TraceReport
 from weft.kernel import daemons
 from weft.kernel.rtnetlink.rtnl import Rtnl

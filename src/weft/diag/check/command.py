@@ -23,7 +23,8 @@ from weft.diag.options import place_options, places_of
 from weft.diag.rules.matching import ECHO, SOME_PORT, Packet
 from weft.diag.sight.host import node_name
 from weft.diag.sight.look import Places, ask_peers, look
-from weft.diag.sight.node import Lost, Proof, Sight, peers
+from weft.diag.sight.node import Lost, Proof, Sight
+from weft.diag.sight.peers import peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import counted

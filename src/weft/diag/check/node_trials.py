@@ -10,7 +10,8 @@ from weft.diag.check.causes import Cause, Place
 from weft.diag.check.evidence import Evidence
 from weft.diag.check.scenarios import BY_NAME, End, Scenario, Way, trials_of
 from weft.diag.check.trial import Trial, Tried
-from weft.diag.sight.node import Pod, Sight, peers
+from weft.diag.sight.node import Pod, Sight
+from weft.diag.sight.peers import peers
 from weft.model.errors import Problem
 from weft.model.net import FAMILIES, Family, family_of
 from weft.model.text import counted, some_of

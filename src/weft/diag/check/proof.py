@@ -20,7 +20,8 @@ from weft.diag.owners import POLICY_TABLE
 from weft.diag.rules.matching import ECHO, Packet
 from weft.diag.sight.host import node_name
 from weft.diag.sight.look import Places, ask_peers, look
-from weft.diag.sight.node import Lost, Proof, Sight, peers
+from weft.diag.sight.node import Lost, Proof, Sight
+from weft.diag.sight.peers import peers
 from weft.diag.sight.pods import Pods, pods_of
 from weft.diag.sight.routing import address_on
 from weft.diag.trace.probes import patterns, so_many

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from weft.diag.checks import addresses, daemon, links, mesh, node, others, packetfilter, packets, peers, pods
+from weft.diag.checks import addresses, daemon, links, mesh, node, others, packetfilter, packets, peers, pods, ways
 from weft.diag.finding import Check
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -12,6 +12,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *pods.CHECKS,
     *addresses.CHECKS,
     *packetfilter.CHECKS,
+    *ways.CHECKS,
     *peers.CHECKS,
     *mesh.CHECKS,
     *others.CHECKS,

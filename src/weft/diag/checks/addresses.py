@@ -6,7 +6,8 @@ from itertools import product
 from typing import Final
 
 from weft.diag.finding import Finding, check, finding
-from weft.diag.sight.node import Sight, overlap, within_any
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import overlap, within_any
 from weft.diag.sight.routing import UNICAST, removing
 from weft.model.kernel.marks import PROTOCOL
 from weft.model.kernel.reported import RouteInfo

@@ -6,7 +6,8 @@ from shlex import quote
 from typing import Final
 
 from weft.diag.finding import Command, Finding, check, finding, link_up, mended, setting
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import peers
 from weft.model.kernel.reported import LinkInfo
 
 # What a device adds to a packet at least, by its kind: outer headers of IPv4.

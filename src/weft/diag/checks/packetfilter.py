@@ -10,7 +10,8 @@ from weft.diag.owners import FIREWALLD, POLICY_TABLE, enforcer_in, owner_of
 from weft.diag.rules.matching import SOME_PORT, Packet
 from weft.diag.rules.ruleset import Name
 from weft.diag.rules.verdict import Verdict, judge
-from weft.diag.sight.node import Configured, Peer, Sight, peers
+from weft.diag.sight.node import Configured, Sight
+from weft.diag.sight.peers import Peer, peers
 from weft.diag.sight.routing import address_on, route_to
 from weft.model.kernel.marks import ALIAS
 from weft.model.kernel.reported import LinkInfo

@@ -7,7 +7,8 @@ from typing import Final
 from weft.diag import reasons
 from weft.diag.drops.packets import Found, found_in
 from weft.diag.rules.matching import Packet
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import peers
 from weft.diag.sight.routing import is_own
 from weft.model.errors import Problem
 from weft.model.kernel.dropped import Drop

@@ -16,18 +16,8 @@ from weft.desired.tunnels.vxlan import VxlanLink
 from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight import attachments, host, listings, nodefiles, peer_probes
 from weft.diag.sight.interfaces import InterfaceState, Tables, described
-from weft.diag.sight.node import (
-    Attached,
-    Clock,
-    Configured,
-    DeadPort,
-    KernelTables,
-    Part,
-    Reserved,
-    Sight,
-    Vxlan,
-    peers,
-)
+from weft.diag.sight.node import Attached, Clock, Configured, DeadPort, KernelTables, Part, Reserved, Sight, Vxlan
+from weft.diag.sight.peers import peers
 from weft.kernel import daemons, sysctl
 from weft.kernel.namespaces import processes
 from weft.kernel.netfilter import conntrack

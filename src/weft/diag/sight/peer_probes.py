@@ -15,7 +15,8 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import Final
 
-from weft.diag.sight.node import Knock, Knocked, Peer, Probed
+from weft.diag.sight.node import Knock, Knocked, Probed
+from weft.diag.sight.peers import Peer
 from weft.kernel import icmp
 from weft.kernel.rtnetlink.attributes import AF
 from weft.model.net import Ip

@@ -15,8 +15,9 @@ from weft.diag.rules import ruleset
 from weft.diag.rules.ruleset import Ruleset
 from weft.diag.sight.listings import SAVES, said
 from weft.diag.sight.look import Places, Readers, assemble
-from weft.diag.sight.node import KernelTables, Peer, Sight, peers
+from weft.diag.sight.node import KernelTables, Sight
 from weft.diag.sight.nodefiles import networks
+from weft.diag.sight.peers import Peer, peers
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import typed
 from weft.model.kernel.reported import NeighbourInfo, RouteInfo

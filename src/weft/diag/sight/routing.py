@@ -7,7 +7,8 @@ from itertools import product
 from typing import Final
 
 from weft.diag.rules.matching import ECHO, Packet
-from weft.diag.sight.node import Peer, Sight
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import Peer
 from weft.model.kernel.marks import LOCAL_TABLE, MAIN_TABLE, PROTOCOL
 from weft.model.kernel.reported import (
     NUD_FAILED,

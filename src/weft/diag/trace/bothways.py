@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 
 from weft.diag.rules.matching import Packet
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import peers
 from weft.diag.sight.routing import is_own, link_of_pod
 from weft.diag.trace.hops import Direction, Way, Ways
 from weft.diag.trace.predict import Entry, addressed, follow

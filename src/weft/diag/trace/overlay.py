@@ -3,7 +3,8 @@
 from typing import Final, NoReturn
 
 from weft.diag.rules.matching import Packet
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import peers
 from weft.diag.sight.routing import UNICAST, address_on, link_towards, removing, route_to, routed, row
 from weft.diag.trace.hops import Hop
 from weft.diag.trace.walk import Walk

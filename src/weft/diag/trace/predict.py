@@ -7,7 +7,8 @@ from typing import Literal, NoReturn
 
 from weft.diag.finding import setting
 from weft.diag.rules.matching import Packet
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
+from weft.diag.sight.peers import peers
 from weft.diag.sight.routing import UNICAST, is_astray, is_own, link_of_pod, removing, route_to, routed, row
 from weft.diag.trace import overlay
 from weft.diag.trace.hops import LOOPBACK, NAT_ON_LEAVING, Addressed, Ending, Hop, Way

@@ -9,8 +9,9 @@ from typing import Final
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.host import node_name
 from weft.diag.sight.look import with_neighbours
-from weft.diag.sight.node import Sight, peers
+from weft.diag.sight.node import Sight
 from weft.diag.sight.onlinks import hanging
+from weft.diag.sight.peers import peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import NO_ANSWER, is_own, link_towards
 from weft.diag.trace import inside

@@ -36,18 +36,12 @@ from tests.pure.diag.rules.test_verdict import DROP, meta, rules
 from weft.diag.checks import CHECKS
 from weft.diag.finding import ask, setting
 from weft.diag.rules.ruleset import Chain, Ruleset
-from weft.diag.sight import node as seen
-from weft.diag.sight.node import (
-    Clock,
-    Configured,
-    DeadPort,
-    Peer,
-    Reserved,
-    Sight,
-    Vxlan,
-)
+from weft.diag.sight import peers as seen
+from weft.diag.sight.node import Clock, Configured, DeadPort, Part, Reserved, Sight, Vxlan
+from weft.diag.sight.peers import Peer
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo, NeighbourInfo, PortInfo, RouteInfo, RuleInfo
+from weft.model.net import within
 from weft.model.node.nodestate import (
     LeaseState,
     LoopState,
@@ -201,7 +195,7 @@ def test_what_is_known_without_weftd():
     assert FLANNELD.subnets == (ip_network("10.244.1.0/24"),)
     lease = LeaseState(id="x", subnets=["10.244.7.0/24"], public=[], confirmed=True)
     assert replace(WELL, daemon=replace(STATE, lease=lease)).subnets == (ip_network("10.244.7.0/24"),)
-    assert seen.within(ip_network("fd00::/64"), ip_network("fd00::/48"))
+    assert within(ip_network("fd00::/64"), ip_network("fd00::/48"))
 
 
 def test_what_is_of_no_pod_network_is_let_be():
@@ -298,6 +292,6 @@ def test_a_command_names_a_link_with_dots_by_a_path():
 
 
 def test_each_part_is_a_field_of_a_sight_and_some_check_needs_it():
-    parts = set(get_args(seen.Part))
+    parts = set(get_args(Part))
     assert parts <= set(Sight.__struct_fields__)
     assert {need for check in CHECKS for need in check.needs} == parts

@@ -31,14 +31,9 @@ from tests.pure.diag.doctor.sights import (
 )
 from tests.pure.diag.rules.test_verdict import DROP, field
 from weft.cni.plugins.portmap.strangers import Stray
-from weft.diag.sight import node as seen
-from weft.diag.sight.node import (
-    DeadPort,
-    Knock,
-    Lost,
-    Peer,
-    Proof,
-)
+from weft.diag.sight import peers as seen
+from weft.diag.sight.node import DeadPort, Knock, Lost, Proof
+from weft.diag.sight.peers import Peer
 from weft.model.errors import Problem
 from weft.model.kernel.reported import LinkInfo, NeighbourInfo, RouteInfo, RuleInfo
 from weft.model.node.nodestate import (

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 from tests.pure.diag.doctor.sights import PEER, ROUTES, STATE, VXLAN, WELL
 from weft.diag.rules.matching import Packet
-from weft.diag.sight.node import Peer, peers
+from weft.diag.sight.peers import Peer, peers
 from weft.diag.trace.bothways import both_ways, entry_of
 from weft.diag.trace.predict import Entry
 from weft.model.value import replace
