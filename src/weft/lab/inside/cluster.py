@@ -1,4 +1,4 @@
-"""A lab builds itself, runs and ends pods. One `World` per supervisor; `account` reports on it.
+"""A lab builds itself and changes. One `World` per supervisor; `account` reports on it.
 
 It waits for facts (a file, a process, a route), never for time to pass.
 """
@@ -6,42 +6,39 @@ It waits for facts (a file, a process, a route), never for time to pass.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from weft.cni.install import conflist, executables
 from weft.diag.trace.hops import OUTSIDE
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.lab import cgroups, spec
-from weft.lab.inside import daemons, etcd, filesystem, node, pod, relay, underlay
+from weft.lab.inside import daemons, etcd, filesystem, node, relay, underlay
 from weft.lab.inside.changes.switch import Switch
 from weft.lab.inside.daemons import Note
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.inside.node import RunningNode
 from weft.lab.inside.pod import RunningPod
+from weft.lab.inside.pods import Pods, refused, unknown
 from weft.lab.inside.processes import Arrivals, Child, Children, Processes
 from weft.lab.inside.stores import MeshStore, Store
 from weft.lab.links import Conditions
 from weft.lab.network import misfits, understand
 from weft.lab.report import PodReport, ServiceReport, serves
 from weft.lab.services.serving import Serving
-from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.errors import ConfigError, Unavailable
 from weft.model.node.history import History
-from weft.model.text import counted, one_of
+from weft.model.text import counted
 from weft.model.value import replace
 
 if TYPE_CHECKING:
-    from weft.lab.inside.policies import PolicyFiles
     from weft.lab.kubernetes.kubelets import Kubelets
 
-_LOOK_AGAIN: Final = 0.02  # seconds
 _READY_SECONDS: Final = 5.0  # for the daemons of new nodes, once they know each other
 _PATIENCE: Final = 1.0  # seconds for an answer of the store
-_AT_ONCE: Final = 8  # nodes on which pods are started together
 
 
 class World:
@@ -55,9 +52,8 @@ class World:
         self.inside = Inside()
         self.processes = Processes(Children(self.inside), environ=environ, logs=logs)
         self.nodes: dict[str, RunningNode] = {}
-        self.pods: dict[str, RunningPod] = {}
-        self.policies = _policies(lab)
-        self.services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods)
+        self.pods = Pods(lab, self.inside, self.processes, nodes=self.nodes, taken=self.names)
+        self.services = Serving(lab, self.inside, self.processes, nodes=self.nodes, pods=self.pods.running)
         self.rtnl = Rtnl.open()
         ways = list(outside)
         self.store, self._kubelets = _stores(self.processes, lab, ways.pop(0) if lab.store == "kubernetes" else None)
@@ -67,8 +63,6 @@ class World:
         self._routers: list[Room] = []  # with NAT
         self.history = History(time.time)  # of what commands change
         self.one_change = asyncio.Lock()  # of the switch and of what runs, at a time
-        self._changing: set[str] = set()  # pods that come or go
-        self._leaving: set[str] = set()  # nodes that go
         self._network = understand(lab.network)
 
     @property
@@ -90,7 +84,7 @@ class World:
         problems = misfits(wanted, self.lab, where)
         if wanted.families != self.lab.families:
             families = " and ".join(f"IPv{family}" for family in self.lab.families)
-            problems.append(self._problem(where, "a network of other families", f"{families}, as the lab has"))
+            problems.append(refused(self.lab, where, "a network of other families", f"{families}, as the lab has"))
         if problems:
             raise ConfigError(*problems)
         await self.store.configure(network)
@@ -128,15 +122,10 @@ class World:
     @asynccontextmanager
     async def leaving(self, name: str) -> AsyncIterator[None]:
         """Let no pod come to a node, after its pods have ended."""
-        self._leaving.add(name)
-        try:
-            while self._changing:  # noqa: ASYNC110 - nothing tells us when; one of them may be on its way to the node
-                await asyncio.sleep(_LOOK_AGAIN)
-            for there in [pod.spec.name for pod in self.in_order() if pod.spec.node == name]:
+        async with self.pods.none_come_to(name):
+            for there in [pod.spec.name for pod in self.pods.in_order() if pod.spec.node == name]:
                 await self.remove_pod(there)
             yield
-        finally:
-            self._leaving.discard(name)
 
     async def forget(self, name: str) -> None:
         """Drop a node without pods. Its namespaces stay for `node.end`."""
@@ -147,15 +136,11 @@ class World:
 
     async def _fill(self, nodes: Sequence[spec.Node], pods: Sequence[spec.Pod], note: Note) -> None:
         made = [self.nodes[node.name] for node in nodes]
-        if self.policies is not None:
-            self.policies.expect(pods, self.pods)
+        self.pods.expect(pods)
         await self._start_daemons(made, note)
-        gate = asyncio.Semaphore(_AT_ONCE)
-        async with asyncio.TaskGroup() as group:
-            for _, own in groupby(sorted(pods, key=lambda pod: pod.node), key=lambda pod: pod.node):
-                group.create_task(self._run_in_turn(gate, list(own)))
+        await self.pods.start_all(pods)
         await self._lead()
-        await self.police()
+        await self.pods.police()
         note(f"{counted(len(pods), 'pod')} started")
         with suppress(TimeoutError):  # `ps` shows what they say instead
             async with asyncio.timeout(_READY_SECONDS):
@@ -166,59 +151,20 @@ class World:
         if problems := spec.name_problem("a pod", "weft lab run", wanted.name):
             raise ConfigError(*problems)
         await self.node(wanted.node).refuse_silent(self.inside, self.lab.option)
-        await self._run_pod(wanted)
+        await self.pods.start(wanted)
         await self._lead()
-        await self.police()
-        return self.pods[wanted.name].report()
-
-    async def _run_pod(self, wanted: spec.Pod) -> None:
-        on = self.node(wanted.node)
-        if self._kubelets is not None:
-            hint = f"kubectl run {wanted.name} --image=localhost/pause:1"
-            seen = "this lab's nodes run the pods of Kubernetes' API, and no others"
-            raise ConfigError(Problem("LAB-001", f"pod {wanted.name}", seen, hint=hint))
-        if wanted.node in self._leaving:
-            raise ConfigError(self._problem(wanted.node, "it is leaving the lab", "a node that stays"))
-        if wanted.name in self.names():
-            raise ConfigError(
-                self._problem(f"pod {wanted.name}", "the name is taken", "a name that no node, pod or Service has")
-            )
-        self._changing.add(wanted.name)
-        if self.policies is not None:
-            self.policies.expect([wanted], self.pods)
-        try:
-            self.pods[wanted.name] = await pod.start(wanted, on, self.inside, self.processes)
-        except Unavailable as error:
-            if self.policies is not None:
-                self.policies.forget(wanted.name)
-            raise Unavailable(*(self._of_pod(problem, wanted) for problem in error.problems)) from error
-        finally:
-            self._changing.discard(wanted.name)
+        await self.pods.police()
+        return self.pod(wanted.name).report()
 
     async def remove_pod(self, name: str) -> None:
         """If a plugin refuses, the pod stays."""
-        running = self.pod(name)
-        if name in self._changing:
-            raise ConfigError(self._problem(f"pod {name}", "it is being removed already"))
-        await self.nodes[running.spec.node].refuse_silent(self.inside, self.lab.option)
-        self._changing.add(name)
-        try:
-            await pod.stop(running, self.nodes[running.spec.node], self.inside, self.processes)
-            del self.pods[name]
+        async with self.pods.stopping(self.pod(name)):
             await self._lead()
-            await self.police()
-        except Unavailable as error:
-            raise Unavailable(*(self._of_pod(problem, running.spec) for problem in error.problems)) from error
-        finally:
-            self._changing.discard(name)
+            await self.pods.police()
 
     async def start_daemon(self, running: RunningNode) -> Child:
-        flags = () if self.policies is None else self.policies.flags
+        flags = () if self.pods.policies is None else self.pods.policies.flags
         return await node.start_daemon(running, self.processes, self.store, flags)
-
-    async def police(self) -> list[str]:
-        """Have policies speak of the pods that there are. Names the nodes where that takes too long."""
-        return [] if self.policies is None else await self.policies.settled(self.pods, self.nodes.values(), self.inside)
 
     async def expose(self, wanted: spec.Service) -> ServiceReport:
         """All nodes and pods then know its name. On failure nothing of it stays."""
@@ -232,39 +178,30 @@ class World:
 
     def names(self) -> AbstractSet[str]:
         """Of all nodes, pods and Services, also of pods that come or go."""
-        return self.pods.keys() | self.nodes.keys() | self._changing | set(self.services.names)
+        return {*self.nodes, *self.pods.names, *self.services.names}
 
     def node(self, name: str) -> RunningNode:
         """`ConfigError` names those there are."""
         if name not in self.nodes:
-            raise ConfigError(self._unknown("node", name, self.nodes))
+            raise unknown(self.lab, "node", name, self.nodes)
         return self.nodes[name]
 
     def pod(self, name: str) -> RunningPod:
         """`ConfigError` names those there are."""
-        if name not in self.pods:
-            raise ConfigError(self._unknown("pod", name, [pod.spec.name for pod in self.in_order()]))
-        return self.pods[name]
+        if name not in self.pods.running:
+            raise unknown(self.lab, "pod", name, [pod.spec.name for pod in self.pods.in_order()])
+        return self.pods.running[name]
 
     def place(self, name: str) -> RunningNode | RunningPod:
-        found = self.nodes.get(name) or self.pods.get(name)
+        found = self.nodes.get(name) or self.pods.running.get(name)
         if found is None:
-            raise ConfigError(
-                self._unknown("node or pod", name, [*self.nodes, *(pod.spec.name for pod in self.in_order())])
-            )
+            pods = (pod.spec.name for pod in self.pods.in_order())
+            raise unknown(self.lab, "node or pod", name, [*self.nodes, *pods])
         return found
 
     def room(self, name: str) -> Room | None:
         """None for the lab's own namespaces, outside of all nodes."""
         return None if name == OUTSIDE else self.place(name).room
-
-    def in_order(self) -> list[RunningPod]:
-        """Return the pods by node, and pod1-2 before pod1-10."""
-
-        def order(running: RunningPod) -> tuple[int, int, str]:
-            return self.nodes[running.spec.node].spec.index, len(running.spec.name), running.spec.name
-
-        return sorted(self.pods.values(), key=order)
 
     async def _lead(self) -> None:
         """Names and Services lead to what there is now."""
@@ -277,7 +214,9 @@ class World:
             for running in self.nodes.values()
             for family in self.lab.families
         )
-        pods = ((running.spec.name, address.ip) for running in self.pods.values() for address in running.addresses)
+        pods = (
+            (running.spec.name, address.ip) for running in self.pods.running.values() for address in running.addresses
+        )
         filesystem.name_hosts([*nodes, *pods, *self.services.hosts()])
 
     async def _make_nodes(self, nodes: Sequence[spec.Node], note: Note) -> None:
@@ -290,7 +229,7 @@ class World:
                 self._arrivals,
                 self.processes.environ,
                 kubelet=self.lab.kubelets,
-                policies=self.policies is not None,
+                policies=self.pods.policies is not None,
             )
             if not (self.lab.kubelets or self.lab.bare):  # a pod of weft brings its network along
                 (running.networks / conflist.NAME).write_bytes(conflist.render())
@@ -331,37 +270,6 @@ class World:
         if self.switch.now.concern(running.spec.name):
             return False
         return serves((await running.health(self.inside)).state)
-
-    async def _run_in_turn(self, gate: asyncio.Semaphore, pods: Sequence[spec.Pod]) -> None:
-        """One after the other, so that each has the same address each time."""
-        for wanted in pods:
-            async with gate:
-                try:
-                    await self._run_pod(wanted)
-                except Unavailable as error:  # the logs end with the lab, so the words are shown here
-                    words = self.processes.last_words(wanted.node)
-                    seen = f"{error.problems[0].seen}\nweftd of {wanted.node} said last:\n{words}"
-                    raise Unavailable(replace(error.problems[0], seen=seen, hint="")) from error
-
-    def _of_pod(self, problem: Problem, of: spec.Pod) -> Problem:
-        hint = f"'weft lab logs{self.lab.option} {of.node}' shows the daemon's side."
-        return replace(problem, where=f"pod {of.name} on {of.node}: {problem.where}", hint=hint)
-
-    def _unknown(self, what: str, name: str, known: Iterable[str]) -> Problem:
-        return self._problem(name, f"no {what} of this name", one_of(known, name))
-
-    def _problem(self, where: str, seen: str, expected: str = "") -> Problem:
-        hint = f"'weft lab ps{self.lab.option}' shows what there is."
-        return Problem("LAB-002", where, seen, expected=expected, hint=hint)
-
-
-def _policies(lab: spec.Lab) -> "PolicyFiles | None":
-    """Not even imported in labs without. Nodes of Kubernetes have policies from its API."""
-    if lab.policies is None or lab.kubelets:
-        return None
-    from weft.lab.inside.policies import PolicyFiles
-
-    return PolicyFiles(lab.policies)
 
 
 def _stores(processes: Processes, lab: spec.Lab, outside: socket.socket | None) -> "tuple[Store, Kubelets | None]":

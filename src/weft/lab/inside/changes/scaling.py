@@ -43,7 +43,7 @@ async def scale(world: World, count: int, pods: int | None, note: Note) -> None:
 
 async def _grow(world: World, store: EtcdStore, more: int, pods: int | None, note: Note) -> None:
     first = world.lab.nodes[0].name
-    each = sum(pod.spec.node == first for pod in world.pods.values()) if pods is None else pods
+    each = sum(pod.spec.node == first for pod in world.pods.running.values()) if pods is None else pods
     nodes, new = spec.nodes_and_pods(more, each, start=world.lab.nodes[-1].index + 1)
     _check(world, nodes, new)
     try:
@@ -63,7 +63,7 @@ def _check(world: World, nodes: tuple[spec.Node, ...], pods: tuple[spec.Pod, ...
         for name in [node.name for node in nodes] + [pod.name for pod in pods]
         if name in taken
     ]
-    now = tuple(running.spec for running in world.pods.values())
+    now = tuple(running.spec for running in world.pods.running.values())
     grown = replace(world.lab, nodes=(*world.lab.nodes, *nodes), pods=(*now, *pods))
     problems += misfits(understand(world.lab.network), grown, _WHERE)
     if problems:

@@ -43,7 +43,7 @@ async def report(world: World) -> LabReport:
         # In the store it may stand in several lines, and an answer is one line.
         network=msgspec.Raw(msgspec.json.format(world.lab.network.encode(), indent=-1)),
         nodes=await asyncio.gather(*nodes),
-        pods=[running.report() for running in world.in_order()],
+        pods=[running.report() for running in world.pods.in_order()],
         services=world.services.reports(),
         cuts=now.in_order(),
         behind_nat=sorted(world.lab.nat),
@@ -54,8 +54,8 @@ async def report(world: World) -> LabReport:
 
 def _policies(world: World) -> list[Manifest] | None:
     """Kubernetes' API has its own: of such a lab the list says no more than that nodes enforce them."""
-    if world.policies is not None:
-        return list(world.policies.objects.values())
+    if world.pods.policies is not None:
+        return list(world.pods.policies.objects.values())
     return None if world.lab.policies is None else []
 
 
@@ -68,7 +68,7 @@ async def states(world: World) -> States:
 async def denied(world: World) -> list[RefusedReport]:
     """Nodes without the table are left out."""
     names = {
-        str(each.ip): f"{pod.spec.namespace}/{pod.spec.name}" for pod in world.in_order() for each in pod.addresses
+        str(each.ip): f"{pod.spec.namespace}/{pod.spec.name}" for pod in world.pods.in_order() for each in pod.addresses
     }
     nodes = dict(world.nodes)  # as above
     looks = [await world.inside.run(node.room, _refused) for node in nodes.values()]
@@ -98,9 +98,9 @@ async def description(world: World) -> Lab:
     whole = apart <= now.cuts  # else some of it was healed, and only cuts can say the rest
     return replace(
         world.lab,
-        pods=tuple(running.spec for running in world.in_order()),
+        pods=tuple(running.spec for running in world.pods.in_order()),
         services=world.services.services,
-        policies=world.lab.policies if world.policies is None else tuple(world.policies.objects.values()),
+        policies=world.lab.policies if world.pods.policies is None else tuple(world.pods.policies.objects.values()),
         links=dict(now.links),
         topology=world.lab.topology if whole else (),
         cuts=tuple(cut for cut in now.in_order() if not whole or cut not in apart),
@@ -126,7 +126,7 @@ async def traffic(world: World) -> TrafficReport:
     }
     pods = [
         _carried(pod.spec.name, ends.get((pod.spec.node, pod.host_end), Counters()), pod.spec.node, pod.sandbox.id)
-        for pod in world.in_order()
+        for pod in world.pods.in_order()
     ]
     order = list(world.nodes)
     ways.sort(key=lambda way: (order.index(way.source), order.index(way.target)))

@@ -65,16 +65,16 @@ async def between(world: World, source: str, target: str, *, count: int) -> Ping
 
 async def everything(world: World) -> PingReport:
     """`ConfigError` with fewer than two pods."""
-    if len(world.pods) < 2:  # one pod proves nothing
+    if len(world.pods.running) < 2:  # one pod proves nothing
         problem = Problem(
             "LAB-002",
             "pingall",
-            f"a lab with {counted(len(world.pods), 'pod')}",
+            f"a lab with {counted(len(world.pods.running), 'pod')}",
             expected="two pods at least",
             hint=f"'weft lab run{world.lab.option} POD --node NODE' starts another.",
         )
         raise ConfigError(problem)
-    pods = [_end(world, running.spec.name) for running in world.in_order()]
+    pods = [_end(world, running.spec.name) for running in world.pods.in_order()]
     nodes = [_end(world, name) for name in world.nodes]
     pairs = [(source, target) for source in (*pods, *nodes) for target in pods if source is not target]
     return await _Exchange(world, tries=_TRIES, at_once=_AT_ONCE).report(pairs)
@@ -88,7 +88,7 @@ async def introduce(world: World) -> None:
     """
     if world.backend != "wireguard":
         return
-    pods = {running.spec.node: _end(world, running.spec.name) for running in world.in_order()}
+    pods = {running.spec.node: _end(world, running.spec.name) for running in world.pods.in_order()}
     pairs = [(_end(world, one), pods[other]) for one, other in itertools.combinations(pods, 2)]
     with suppress(TimeoutError):  # some nodes may not reach each other: `pingall` says which
         async with asyncio.timeout(_INTRODUCTIONS):
