@@ -103,7 +103,7 @@ def test_a_list_that_is_not_answered_ends_the_conversation(charon: Fake, tmp_pat
     charon.answer = lambda _: time.sleep(2 * PATIENCE) or ""
     opened = Session.to(tmp_path / process.SOCKET)
     assert opened is not None
-    with opened:
+    with closing(opened):
         with pytest.raises(TimeoutError):
             opened.list("list-sas", "list-sa", lambda _: None)
         with pytest.raises(OSError, match="ended: timed out"):

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_rules_flushed_by_hand_are_back_at_once(kind, family, damage):
         want = wanted(kind, family)
         assert await firewall.apply(Put(want)) is None
         times = []
-        with Monitor(tools.own) as monitor:
+        with closing(Monitor(tools.own)) as monitor:
 
             async def repair():
                 wake = await soon(monitor)
@@ -103,7 +104,7 @@ def test_a_wake_says_who_did_it():
     async def work():
         tools = Tools()
         await Firewall(tools).apply(Put(wanted("nft", 4)))
-        with Monitor(tools.own) as monitor:
+        with closing(Monitor(tools.own)) as monitor:
             run("nft", "flush ruleset")
             wake = await soon(monitor)
             key: Key = ("ruleset", "nft", 4)
@@ -119,7 +120,7 @@ def test_neither_our_changes_nor_those_of_kube_proxy_wake_us(kind):
     async def work():
         tools = Tools()
         firewall = Firewall(tools)
-        with Monitor(tools.own) as monitor:
+        with closing(Monitor(tools.own)) as monitor:
             for random_fully in (True, False, True):
                 await firewall.apply(Put(wanted(kind, 4, random_fully=random_fully)))
             run("iptables-restore", "--noflush", stdin="*nat\n:KUBE-SVC - [0:0]\n-A KUBE-SVC -j RETURN\nCOMMIT\n")
@@ -133,6 +134,7 @@ def test_neither_our_changes_nor_those_of_kube_proxy_wake_us(kind):
 
 IN_PID_NAMESPACE = """
 import asyncio, json, os
+from contextlib import closing
 from tests.kernel.test_nfmonitor import until_quiet
 from tests.support.firewall import wanted
 from weft.kernel.netfilter.firewall import Firewall
@@ -142,7 +144,7 @@ from weft.plan.diff import Put
 
 async def main():
     tools = Tools()
-    with Monitor(tools.own) as monitor:
+    with closing(Monitor(tools.own)) as monitor:
         await Firewall(tools).apply(Put(wanted("nft", 4)))
         wakes = await until_quiet(monitor)
     print(json.dumps([os.getpid(), len(wakes)]))
@@ -168,7 +170,7 @@ def test_lost_notices_are_said_and_the_next_ones_are_heard():
     async def work():
         tools = Tools()
         await Firewall(tools).apply(Put(wanted("nft", 4)))
-        with Monitor(tools.own) as monitor:
+        with closing(Monitor(tools.own)) as monitor:
             monitor._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             flood = "".join(f"add rule ip flannel-ipv4 forward ip saddr 10.0.0.{i} accept\n" for i in range(250))
             for _ in range(3):
@@ -190,7 +192,7 @@ def test_a_broken_socket_is_replaced(monkeypatch):
         tools = Tools()
         await Firewall(tools).apply(Put(wanted("nft", 4)))
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with Monitor(tools.own) as monitor, right:
+        with closing(Monitor(tools.own)) as monitor, right:
             monitor._socket.close()
             monitor._socket = left
             left.setblocking(False)

@@ -132,7 +132,7 @@ def test_a_restart_writes_nothing_where_all_is_right():
     async def work(plane):
         await plane.want(*WORLD)
         again = Plane()
-        with closing(again.nf), Monitor(plane.tools.own) as monitor:
+        with closing(again.nf), closing(Monitor(plane.tools.own)) as monitor:
             again.wanted.update(plane.wanted)
             again.keeper.compare_all()
             again.keeper.look_again()
@@ -168,7 +168,7 @@ def test_a_restart_writes_nothing_where_all_is_right():
 def test_what_others_change_is_back(damage):
     async def work(plane):
         await plane.want(*WORLD)
-        with Monitor(plane.tools.own) as monitor:
+        with closing(Monitor(plane.tools.own)) as monitor:
 
             async def listen():
                 async for wake in monitor.wakes():

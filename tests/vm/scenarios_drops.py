@@ -77,7 +77,7 @@ def check_the_kernel_says_why_and_where_it_drops_a_packet() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         world = World(Path(folder), "vxlan", stack, home=lambda: Netns(namespaces.open_own()))
         world.run("node1", RULE)
-        with Monitor() as monitor:
+        with closing(Monitor()) as monitor:
             assert not world.reaches("pod1-1", "pod2-1", 4)
             heard = list(monitor.take())
         world.run("node1", "nft delete table ip x")
@@ -85,7 +85,7 @@ def check_the_kernel_says_why_and_where_it_drops_a_packet() -> None:
         assert {reason for reason, _ in found} == {"NETFILTER_DROP"}, heard
         assert {function for _, function in found} <= {"nf_hook_slow", "nft_do_chain"}, found  # by the kernel's version
         assert world.reaches("pod1-1", "pod2-1", 4, seconds=5)
-        with Monitor() as monitor:
+        with closing(Monitor()) as monitor:
             assert world.reaches("pod1-1", "pod2-1", 4, seconds=5)
             heard = [each for each in monitor.take() if is_echo(each) and found_in(each, [])]
         assert not heard, heard
@@ -103,7 +103,7 @@ def check_the_monitor_ends_with_the_program_also_when_that_is_killed() -> None:
 
 
 def check_a_guard_that_is_killed_is_replaced() -> None:
-    with Monitor() as monitor:
+    with closing(Monitor()) as monitor:
         [first] = guards()
         os.kill(first, signal.SIGKILL)
         awaited("the guard goes on", lambda: b"dropmonitor" not in Path(f"/proc/{first}/cmdline").read_bytes())
@@ -118,7 +118,7 @@ def check_a_guard_that_is_killed_is_replaced() -> None:
 
 def check_a_monitor_of_another_program_is_left_alone() -> None:
     assert told(START)
-    with mock.patch.object(dropmonitor, "_PACKETS", 0), Monitor():  # the mode that it has
+    with mock.patch.object(dropmonitor, "_PACKETS", 0), closing(Monitor()):  # the mode that it has
         assert not guards()
     assert runs()
     with pytest.raises(OSError, match="has drop_monitor count packets"):
@@ -129,14 +129,14 @@ def check_a_monitor_of_another_program_is_left_alone() -> None:
         assert told(START)  # between our CONFIG and our START
         return spawn(command, inherited)
 
-    with mock.patch.object(dropmonitor, "spawn", late), Monitor():
+    with mock.patch.object(dropmonitor, "spawn", late), closing(Monitor()):
         assert not guards()
     assert runs()
     assert told(STOP)
 
 
 def check_a_monitor_that_another_program_stops_is_started_again() -> None:
-    with Monitor() as monitor:
+    with closing(Monitor()) as monitor:
         assert told(STOP)
         assert not runs()
         monitor.renew()

@@ -6,11 +6,13 @@ its own, one for each endpoint at most, and nothing waits for a thread: not othe
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from weft.model.errors import Problem
 from weft.model.value import Value
 
 # What socket.getaddrinfo gives: family, type, protocol, canonical name, address.
@@ -115,3 +117,17 @@ def _ask(endpoint: Endpoint, asked: asyncio.Future[_Answer]) -> None:
 def _settle(asked: asyncio.Future[_Answer], answer: _Answer) -> None:
     if not asked.done():
         asked.set_result(answer)
+
+
+def handshake_problem(where: str, error: ssl.SSLError, hint: str) -> Problem:
+    """`hint` says what to do about a certificate that is not trusted."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        seen = f"the server's certificate is not trusted: {error.verify_message}"
+        return Problem("STORE-002", where, seen, expected="a certificate of a known CA for this host", hint=hint)
+    return Problem(
+        "STORE-002", where, f"TLS failed: {tls_reason(error)}", expected="a server that speaks TLS 1.2 or newer"
+    )
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()

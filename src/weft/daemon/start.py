@@ -65,7 +65,7 @@ async def firewall(
     for problem in tooling.warnings:
         log.warning("%s", problem)
     try:
-        return found, tooling, held.enter_context(Monitor(tools.own))
+        return found, tooling, held.enter_context(closing(Monitor(tools.own)))
     except Unavailable as error:
         log.warning("%s", error)
         return found, replace(tooling, notices=False), None

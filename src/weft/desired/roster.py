@@ -132,18 +132,6 @@ class Roster:
         gone, self._superseded = self._superseded, []
         return gone
 
-    def listed(self, leases: Iterable[Lease]) -> set[str]:
-        """Returns the ids whose service changes."""
-        self.note_list(leases)
-        return self.judge()
-
-    def changed(
-        self, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()
-    ) -> set[str]:
-        """Returns the ids whose service changes."""
-        self.note(put=put, gone=gone, malformed=malformed)
-        return self.judge()
-
     def recall(self, leases: Iterable[Lease], unproven: Mapping[str, float]) -> None:
         """Take what an earlier run believed. Call `judge` before the next list is noted."""
         leases = list(leases)

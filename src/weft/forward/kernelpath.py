@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from fcntl import ioctl
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
@@ -82,11 +82,10 @@ class Attached(NamedTuple):
 
 
 class Hooks:
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self._socket = NetlinkSocket.open()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._socket.close()
 
     def attach(self, index: int, hook: int, name: str, program: int) -> str:
@@ -168,7 +167,7 @@ class Programs:
 
     def is_attached(self) -> bool:
         """Tell whether all is attached as it was, and nothing else."""
-        with Hooks() as hooks:
+        with closing(Hooks()) as hooks:
             return list(hooks.attached()) == self._there
 
     def change(self, changes: Mapping[IPv4Network, Forward | None]) -> None:
@@ -195,7 +194,7 @@ class Programs:
     @classmethod
     def attach(cls, job: Job, forwards: Mapping[IPv4Network, Forward]) -> Self:
         """Load and attach the programs in place of older ones, with these forwards from the first packet on."""
-        with ExitStack() as held, ExitStack() as loading, Hooks() as hooks:
+        with ExitStack() as held, ExitStack() as loading, closing(Hooks()) as hooks:
             programs, maps = _load(held, loading)
             _change(maps["forwards"], forwards)
             indexes = {"in": socket.if_nametoindex(job.uplink), "out": socket.if_nametoindex(job.device)}
@@ -222,7 +221,7 @@ class Programs:
     @classmethod
     def find(cls, device: str) -> Self | None:
         """Find a complete pair of this build, else None. `PermissionError` without SYS_ADMIN."""
-        with Hooks() as hooks:
+        with closing(Hooks()) as hooks:
             there = list(hooks.attached())
         if len(there) != len(HOOKS) or len({each.pair for each in there}) != 1 or there[0].build != _build():
             return None
@@ -255,7 +254,7 @@ def missing(*, attach: bool) -> str:
             programs, _ = _load(held, held)
             if attach:
                 index = held.enter_context(tun.trial())
-                traffic = held.enter_context(Hooks())
+                traffic = held.enter_context(closing(Hooks()))
                 for direction, hook in HOOKS.items():
                     traffic.attach(index, hook, "weft-trial", programs[direction])
     except OSError as error:
@@ -309,7 +308,7 @@ def detach_all(*, wholly: bool = False) -> list[str]:
 
     `wholly`: delete the qdiscs too, unless they hold something else; this loses the packets of a moment.
     """
-    with Hooks() as hooks:
+    with closing(Hooks()) as hooks:
         there = list(hooks.attached())
         for each in there:
             hooks.detach(each)
@@ -319,5 +318,5 @@ def detach_all(*, wholly: bool = False) -> list[str]:
 
 
 def present() -> list[str]:
-    with Hooks() as hooks:
+    with closing(Hooks()) as hooks:
         return [socket.if_indextoname(each.device) for each in hooks.attached()]

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from struct import Struct
-from typing import Final, Self
+from typing import Final
 
 from weft.kernel import genetlink
 from weft.kernel.ending import spawn
@@ -129,12 +129,6 @@ class Monitor:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Return when the monitor is stopped, if this one has started it."""

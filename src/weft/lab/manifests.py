@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.lab.spec import Pod
+from weft.lab.spec import NAMESPACE, Pod
 
 Manifest = dict[str, Any]
 
@@ -19,12 +19,12 @@ def by_name(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
     return {name_of(each): each for each in manifests}
 
 
-def at_home(manifest: Manifest, home: str) -> Manifest:
-    """A NetworkPolicy that names no namespace is in namespace `home`."""
+def at_home(manifest: Manifest, *, in_api: bool) -> Manifest:
+    """A NetworkPolicy that names no namespace is in that of the lab's pods, or of the API's."""
     meta = manifest["metadata"]
     if manifest["kind"] != "NetworkPolicy" or meta.get("namespace"):
         return manifest
-    return manifest | {"metadata": meta | {"namespace": home}}
+    return manifest | {"metadata": meta | {"namespace": "default" if in_api else NAMESPACE}}
 
 
 def of_pod(name: str, namespace: str, node: str, labels: Mapping[str, str], ips: Sequence[str]) -> Manifest:

@@ -130,11 +130,6 @@ class Lab(Value):
         return f" --lab {self.name}"
 
     @property
-    def home(self) -> str:
-        """The namespace of policies that name none: that of the lab's pods, or of the API's."""
-        return "default" if self.kubelets else NAMESPACE
-
-    @property
     def segments(self) -> tuple[int, ...]:
         """Those that have nodes, and the first, where the store is."""
         return tuple(sorted({1, *(node.segment for node in self.nodes)}))

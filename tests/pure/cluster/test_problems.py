@@ -100,8 +100,9 @@ def test_a_handshake_that_fails(error: ssl.SSLError, seen: str, hint: str):
 def test_a_certificate_that_is_not_trusted():
     error = ssl.SSLCertVerificationError(1, "text")
     error.verify_message = "self-signed certificate"
+    error.reason = "CERTIFICATE_VERIFY_FAILED"
     told = problems.handshake(ENDPOINT, error)
-    assert facts(told) == (ConfigError, "STORE-002", "etcd's certificate is not trusted: self-signed certificate")
+    assert facts(told) == (ConfigError, "STORE-002", "the server's certificate is not trusted: self-signed certificate")
     assert told.problems[0].hint.startswith("Give the CA that signed it as --etcd-cafile")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tests.pure.desired.rosters import listed
 from tests.pure.replay import remove, replay
 from tests.support import builders
 from weft.daemon.planes.repairs import Tally
@@ -64,7 +65,7 @@ class Node:
         self.reconciler.complete = True
         self.history = History()
         self.keeper = self.reconciler.keep(self.kernel, history=self.history)
-        self.roster.listed([builders.lease(node, vxlan) for node in range(2, 2 + peers)])
+        listed(self.roster, [builders.lease(node, vxlan) for node in range(2, 2 + peers)])
 
     @property
     def wanted(self) -> Objects:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.daemon.reconciling import Node
+from tests.pure.desired.rosters import listed
 from tests.pure.reach import reached, reaches
 from tests.support import builders
 from weft.desired.backends import vxlan
@@ -35,7 +36,7 @@ async def decide_while_looking(*, came: int, went: int, moved: int, turns: int, 
     leases = [builders.lease(number, vxlan) for number in EVERYBODY[went:]]
     for number in range(moved):
         leases[number] = builders.lease(EVERYBODY[went + number], vxlan, public_ip=builders.public_v4(300 + number))
-    node.roster.listed(leases)
+    listed(node.roster, leases)
     node.reconciler.decide_all_again()
     deciding = asyncio.create_task(node.reconciler.run())
     for _ in range(turns):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.pure.daemon.reconciling import LINK, ROUTE, Node
+from tests.pure.desired.rosters import changed
 from tests.pure.replay import remove
 from tests.support import builders
 from weft.desired.backends import vxlan
@@ -100,7 +101,7 @@ async def test_one_event_computes_one_peer(monkeypatch):
     assert len(computed) == 200
     computed.clear()
     looks = node.kernel.looks
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(7, vxlan, public_ip=builders.public_v4(250))]))
+    node.reconciler.peers(changed(node.roster, put=[builders.lease(7, vxlan, public_ip=builders.public_v4(250))]))
     await node.settle()
     assert computed == ["10.5.7.0-24"]
     assert node.kernel.looks == looks
@@ -111,7 +112,7 @@ async def test_one_event_computes_one_peer(monkeypatch):
 async def test_a_new_mac_leaves_no_old_fdb_entry():
     node = await Node().start()
     moved = builders.lease(2, vxlan, data={"VNI": 1, "VtepMAC": str(builders.mac(77))})
-    node.reconciler.peers(node.roster.changed(put=[moved]))
+    node.reconciler.peers(changed(node.roster, put=[moved]))
     await node.settle()
     macs = {thing.mac for thing in node.kernel.state.values() if thing.key[0] == "fdb"}
     assert macs == {builders.mac(77), builders.mac(3), builders.mac(4)}
@@ -120,7 +121,7 @@ async def test_a_new_mac_leaves_no_old_fdb_entry():
 @pytest.mark.spec("flannel.md §6.2/peer-removed", "flannel.md §6.3/peer-removed")
 async def test_a_peer_that_leaves_takes_exactly_its_objects_along():
     node = await Node().start()
-    node.reconciler.peers(node.roster.changed(gone=["10.5.2.0-24"]))
+    node.reconciler.peers(changed(node.roster, gone=["10.5.2.0-24"]))
     await node.settle()
     assert len(node.kernel.applied) == 3
     assert node.kernel.state == builders.wanted(builders.inputs(1), [builders.lease(n, vxlan) for n in (3, 4)])
@@ -128,11 +129,11 @@ async def test_a_peer_that_leaves_takes_exactly_its_objects_along():
 
 async def test_an_unusable_peer_costs_itself_alone():
     node = Node()
-    node.roster.changed(put=[builders.lease(5, vxlan, backend="host-gw")])
+    changed(node.roster, put=[builders.lease(5, vxlan, backend="host-gw")])
     await node.everything()
     assert node.decider.unusable.keys() == {"10.5.5.0-24"}
     assert len(node.kernel.state) == 12
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(5, vxlan)]))
+    node.reconciler.peers(changed(node.roster, put=[builders.lease(5, vxlan)]))
     await node.settle()
     assert not node.decider.unusable
     assert len(node.kernel.state) == 15
@@ -165,7 +166,7 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
     node = await Node().start()
     old = builders.lease(2, vxlan)
     new = replace(old, id="10.5.77.0-24", v4=builders.subnet_v4(77))
-    touched = node.roster.changed(put=[new], gone=[old.id])
+    touched = changed(node.roster, put=[new], gone=[old.id])
     assert touched == {old.id, new.id}
     in_order = [old.id, new.id] if first == "old" else [new.id, old.id]
     for lease_id in in_order:
@@ -173,7 +174,7 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
     await node.settle()
     assert node.kernel.state == node.wanted
     assert node.kernel.state["fdb", "flannel.1", builders.mac(2)]
-    node.reconciler.peers(node.roster.changed(gone=[new.id]))
+    node.reconciler.peers(changed(node.roster, gone=[new.id]))
     await node.settle()
     assert len(node.kernel.state) == 3 + 2 * 3
 
@@ -181,9 +182,9 @@ async def test_a_node_that_moves_to_another_subnet_keeps_its_fdb_entry(first):
 async def test_it_is_measured_how_long_it_takes_from_the_stores_word_to_the_kernel():
     node = await Node().start()
     assert node.tally.took.total == 0
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]), node.now)
+    node.reconciler.peers(changed(node.roster, put=[builders.lease(9, vxlan)]), node.now)
     node.now += 2.0
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(10, vxlan)]), node.now)
+    node.reconciler.peers(changed(node.roster, put=[builders.lease(10, vxlan)]), node.now)
     node.now += 1.0
     await node.settle()
     assert (node.tally.took.total, sum(node.tally.took.counts)) == (3.0, 1)
@@ -214,7 +215,7 @@ async def test_a_device_comes_back_before_what_changes_at_the_same_time():
     node = await Node().start()
     remove(node.kernel.state, LINK)
     node.keeper.look_again()
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
+    node.reconciler.peers(changed(node.roster, put=[builders.lease(9, vxlan)]))
     await node.settle()
     assert node.kernel.state == node.wanted
     assert len(node.kernel.applied) == len(node.kernel.state)
@@ -235,7 +236,7 @@ async def test_a_sweep_comes_in_time_however_busy_the_node_is():
 async def test_nothing_is_removed_before_all_of_a_decision_is_known():
     """A node that takes another subnet decides anew about every peer, slice by slice."""
     node = await Node(peers=200).start()
-    node.roster.changed(gone=[builders.lease(2, vxlan).id])
+    changed(node.roster, gone=[builders.lease(2, vxlan).id])
     node.decider.inputs = builders.inputs(1)
     slices: list[set[Key]] = []
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 import pytest
 
 from tests.pure.daemon.reconciling import LINK, ROUTE, Node
+from tests.pure.desired.rosters import changed, listed
 from tests.pure.replay import remove
 from tests.support import builders
 from tests.support.waiting import HANGS
@@ -156,7 +157,7 @@ async def test_what_is_wanted_no_more_has_not_recovered():
     [lease] = node.roster.believed.values()
     node.kernel.refused = {ROUTE.key}
     await node.everything()
-    node.reconciler.peers(node.roster.changed(gone=[lease.id]))
+    node.reconciler.peers(changed(node.roster, gone=[lease.id]))
     await node.settle()
     assert [event.kind for event in node.history.events] == ["failing"]
     assert node.keeper.retries.age(ROUTE.key) is None
@@ -234,7 +235,7 @@ async def test_a_refused_object_that_nobody_wants_any_more_is_forgotten():
     node.delete(ROUTE.key)
     await node.settle()
     assert ROUTE.key in node.tally.failing
-    node.reconciler.peers(node.roster.changed(gone=["10.5.2.0-24"]))
+    node.reconciler.peers(changed(node.roster, gone=["10.5.2.0-24"]))
     await node.settle()
     assert not node.tally.failing
     assert alarms() == 0
@@ -281,7 +282,7 @@ async def test_a_peer_that_comes_during_a_look_is_no_repair():
     async def looking(known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         seen = await look(known, only)
         node.kernel.look = look
-        node.roster.listed([builders.lease(number, vxlan) for number in range(2, 6)])
+        listed(node.roster, [builders.lease(number, vxlan) for number in range(2, 6)])
         node.reconciler.decide_all_again()
         await node.reconciler.decide()
         return seen
@@ -306,7 +307,7 @@ async def test_a_look_that_fails_ends_nothing_and_loses_nothing(monkeypatch, cap
     node.kernel.look = torn
     remove(node.kernel.state, ROUTE.key)  # unannounced: a look alone finds it
     node.keeper.look_again()
-    node.reconciler.peers(node.roster.changed(put=[builders.lease(9, vxlan)]))
+    node.reconciler.peers(changed(node.roster, put=[builders.lease(9, vxlan)]))
     done = asyncio.Event()
     node.kernel.during = done.set
     await node.reconciler.decide()

@@ -1,5 +1,6 @@
 """Rosters of a node, and leases of other nodes."""
 
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 from tests.support import builders
@@ -37,3 +38,17 @@ def data(mac: object) -> dict[str, object]:
 def nonsense(lease: Lease) -> Malformed:
     problem = Problem(code="ADDR-002", where=f"lease {lease.id}", seen="nonsense")
     return Malformed(id=lease.id, problem=problem, created=lease.created)
+
+
+def listed(roster: Roster, leases: Iterable[Lease]) -> set[str]:
+    """Take a complete list and judge all of it, as the daemon does in slices. Returns the ids whose service changes."""
+    roster.note_list(leases)
+    return roster.judge()
+
+
+def changed(
+    roster: Roster, *, put: Iterable[Lease] = (), gone: Iterable[str] = (), malformed: Iterable[Malformed] = ()
+) -> set[str]:
+    """Likewise."""
+    roster.note(put=put, gone=gone, malformed=malformed)
+    return roster.judge()

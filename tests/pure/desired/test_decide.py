@@ -1,5 +1,6 @@
 """The decider: what a change touches, and what it says of leases whose data are of no use."""
 
+from tests.pure.desired.rosters import changed, listed
 from tests.support import builders
 from weft.desired.backends import vxlan
 from weft.desired.decide import Decider, deciding
@@ -38,10 +39,10 @@ def test_what_is_believed_is_decided_and_the_own_lease_and_its_claims_are_no_pee
     clone = builders.lease(4, vxlan, data={"VNI": 1, "VtepMAC": str(own.mac_v4)})
     here = builders.lease(5, vxlan, public_ip=builders.public_v4(1))
     peer = builders.lease(2, vxlan)
-    roster.listed([builders.lease(1, vxlan), peer, clone, here])
+    listed(roster, [builders.lease(1, vxlan), peer, clone, here])
     decider.decide_peers(roster.believed)
     assert list(decider.peers) == [peer.id]
     said = f"claims VTEP MAC {own.mac_v4}, which is this node's own: one of the two is a clone"
     assert roster.refused[clone.id].seen == said
     assert roster.refused.keys() == {clone.id, here.id}
-    assert roster.changed(put=[builders.lease(2, vxlan, data=None)]) == set(), "of no use: served as before"
+    assert changed(roster, put=[builders.lease(2, vxlan, data=None)]) == set(), "of no use: served as before"

@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 
 import pytest
 
-from tests.pure.desired.rosters import OURS, data, peer, roster
+from tests.pure.desired.rosters import OURS, changed, data, listed, peer, roster
 from tests.support import builders
 from weft.desired.backends import wireguard
 from weft.desired.claims import Claim
@@ -19,7 +19,7 @@ _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 def test_well_behaved_leases_are_believed_and_the_own_is_no_peer():
     peers = roster()
-    assert peers.listed([peer(1), peer(2), peer(3)]) == {"10.5.2.0-24", "10.5.3.0-24"}
+    assert listed(peers, [peer(1), peer(2), peer(3)]) == {"10.5.2.0-24", "10.5.3.0-24"}
     assert peers.believed.keys() == {"10.5.2.0-24", "10.5.3.0-24"}
     assert not peers.refused
 
@@ -27,7 +27,7 @@ def test_well_behaved_leases_are_believed_and_the_own_is_no_peer():
 def test_nodes_in_a_wide_network_that_holds_the_pods_too_reach_each_other():
     """Nodes in 10.0.0.0/8 on one link, pods in 10.5.0.0/16."""
     peers = Roster(replace(OURS, prefixes=(IPv4Network("10.0.0.0/8"), *OURS.prefixes)), own_ids=["10.5.1.0-24"])
-    assert peers.listed([peer(2), peer(201)]) == {"10.5.2.0-24"}
+    assert listed(peers, [peer(2), peer(201)]) == {"10.5.2.0-24"}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_nodes_in_a_wide_network_that_holds_the_pods_too_reach_each_other():
 )
 def test_a_harmful_lease_is_refused_by_id_and_code(changes: dict[str, object], reason: str):
     peers = roster()
-    assert peers.listed([peer(2, **changes), peer(3)]) == {"10.5.3.0-24"}
+    assert listed(peers, [peer(2, **changes), peer(3)]) == {"10.5.3.0-24"}
     problem = peers.refused["10.5.2.0-24"]
     assert (problem.code, problem.where) == ("ADDR-002", "lease 10.5.2.0-24")
     assert reason in problem.seen
@@ -70,14 +70,14 @@ def test_nodes_of_two_sites_may_have_the_same_address_if_each_has_a_way():
     fourth = peer(5, **same, way=way(str(builders.public_v4(1))))
     third = peer(4, **same, way=Way(kind="vxlan", via="node2", bases=(ip_address("10.5.2.0"),)))
     peers = roster()
-    assert peers.listed([one, other, third, fourth]) == {one.id, other.id, third.id, fourth.id}
-    assert peers.changed(put=[replace(one, way=way("198.51.100.8"))]) == {one.id}
+    assert listed(peers, [one, other, third, fourth]) == {one.id, other.id, third.id, fourth.id}
+    assert changed(peers, put=[replace(one, way=way("198.51.100.8"))]) == {one.id}
 
 
 def test_what_else_a_lease_with_a_way_says_is_claimed_as_any_other():
     older, newer = peer(2, way=way("198.51.100.7")), peer(3, way=way("198.51.100.8"), data=data(builders.mac(2)))
     peers = roster()
-    assert peers.listed([older, newer]) == {older.id}
+    assert listed(peers, [older, newer]) == {older.id}
     assert "VTEP MAC" in peers.refused[newer.id].seen
 
 
@@ -95,7 +95,7 @@ def test_a_lease_whose_way_leads_nowhere_is_refused(remote: str, reason: str):
     bad = peer(2, way=way(remote))
     tunnel = Tunnel(key=builders.key(2), endpoint=Endpoint(ip_address(remote), 51820))
     sealed = peer(4, way=replace(way("198.51.100.7"), kind="direct", tunnel=tunnel))
-    assert peers.listed([bad, sealed, peer(3)]) == {"10.5.3.0-24"}
+    assert listed(peers, [bad, sealed, peer(3)]) == {"10.5.3.0-24"}
     assert all(reason in peers.refused[each.id].seen for each in (bad, sealed))
 
 
@@ -103,7 +103,7 @@ def test_what_a_lease_says_of_a_family_that_is_off_does_no_harm():
     """Nodes of a dual-stack Kubernetes have podCIDRs of both families, whatever the network is of."""
     peers = Roster(replace(OURS, networks=tuple(net for net in OURS.networks if net.version == 4)))
     both, alone = peer(2, v6=IPv6Network("2001:db8::/64")), peer(3, v4=None, v6=IPv6Network("2001:db8:1::/64"))
-    assert peers.listed([both, alone]) == {both.id}
+    assert listed(peers, [both, alone]) == {both.id}
     assert peers.refused[alone.id].seen == "no subnet of a family that is on"
 
 
@@ -116,9 +116,9 @@ def test_of_two_leases_with_one_wireguard_key_the_older_is_believed_however_it_i
     new = peer(3, **of, data={"PublicKey": f"{said[:-2]}{last}="}, created=6)
     other = peer(4, **of, data={"PublicKey": builders.key(8)}, created=7)
     peers = roster(wireguard)
-    assert peers.listed([new, old, other]) == {old.id, other.id}
+    assert listed(peers, [new, old, other]) == {old.id, other.id}
     assert peers.refused[new.id].seen == f"claims key {said} like lease {old.id}, which had it first"
-    assert peers.changed(gone=[old.id]) == {old.id, new.id}
+    assert changed(peers, gone=[old.id]) == {old.id, new.id}
     assert new.id in peers.believed
 
 
@@ -126,18 +126,18 @@ def test_of_two_leases_with_one_wireguard_key_the_older_is_believed_however_it_i
 def test_a_key_that_cannot_be_read_is_no_claim(said):
     peers = roster(wireguard)
     both = [peer(number, backend="wireguard", data=said, data_v6=None) for number in (2, 3)]
-    assert peers.listed(both) == {lease.id for lease in both}
+    assert listed(peers, both) == {lease.id for lease in both}
 
 
 def test_one_key_for_both_families_is_a_nodes_own():
     said = {"PublicKey": builders.key(7)}
-    assert roster(wireguard).listed([peer(2, backend="wireguard", data=said, data_v6=said)])
+    assert listed(roster(wireguard), [peer(2, backend="wireguard", data=said, data_v6=said)])
 
 
 def test_a_peer_with_this_nodes_own_key_is_a_clone():
     peers = Roster(replace(OURS, claims=frozenset(keys(7))), claiming=wireguard.claims)
     copy = peer(2, backend="wireguard", data={"PublicKey": builders.key(7)}, data_v6=None)
-    peers.listed([copy])
+    listed(peers, [copy])
     said = f"claims key {builders.key(7)}, which is this node's own: one of the two is a clone"
     assert peers.refused[copy.id].seen == said
 
@@ -151,7 +151,7 @@ def test_the_last_address_of_a_link_is_a_nodes_only_where_there_is_no_broadcast(
     """RFC 3021: both addresses of a /31 are nodes'."""
     link = IPv4Network(f"192.0.2.0/{length}")
     peers = Roster(replace(OURS, prefixes=(link,)))
-    peers.listed([peer(2, public_ip=link[last])])
+    listed(peers, [peer(2, public_ip=link[last])])
     assert bool(peers.believed) is believed
 
 
@@ -185,11 +185,11 @@ def test_of_two_claims_the_one_that_came_first_is_believed_and_of_those_that_cam
     peers = roster()
     batches = {"together": [[newer, older]], "older first": [[older], [newer]], "newer first": [[newer], [older]]}
     for batch in batches[how]:
-        peers.changed(put=batch)
+        changed(peers, put=batch)
     first, second = (newer, older) if how == "newer first" else (older, newer)
     assert peers.believed.keys() == {first.id}
     assert f"lease {first.id}, which had it first" in peers.refused[second.id].seen
-    assert peers.changed(gone=[first.id]) == {first.id, second.id}
+    assert changed(peers, gone=[first.id]) == {first.id, second.id}
     assert peers.believed.keys() == {second.id}
     assert not peers.refused
 
@@ -198,16 +198,16 @@ def test_a_refused_lease_takes_nobody_along():
     first, second, third = peer(2), peer(3, public_ip=builders.public_v4(2)), peer(4)
     third = replace(third, attrs=replace(third.attrs, data=second.attrs.data))
     peers = roster()
-    peers.listed([first, second, third])
+    listed(peers, [first, second, third])
     assert peers.believed.keys() == {first.id, third.id}  # the second lost already: it refuses nobody
 
 
 def test_a_refusal_is_news_once_and_again_for_another_reason():
     peers = roster()
-    peers.changed(put=[peer(2, public_ip=IPv4Address("127.0.0.9")), peer(3)])
+    changed(peers, put=[peer(2, public_ip=IPv4Address("127.0.0.9")), peer(3)])
     assert [problem.where for problem in peers.news().values()] == ["lease 10.5.2.0-24"]
     assert peers.news() == {}
-    peers.changed(put=[peer(2, public_ip=IPv4Address("224.0.0.9"))])
+    changed(peers, put=[peer(2, public_ip=IPv4Address("224.0.0.9"))])
     assert len(peers.news()) == 1
     assert {lease.id for lease in peers.leases} == {"10.5.2.0-24", "10.5.3.0-24"}
 
@@ -215,11 +215,11 @@ def test_a_refusal_is_news_once_and_again_for_another_reason():
 def test_a_refused_lease_that_is_touched_is_no_news():
     """Whoever may write can put it again a thousand times a second, and each time say something else beside."""
     peers = roster()
-    peers.listed([peer(2), peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))])
+    listed(peers, [peer(2), peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))])
     assert len(peers.news()) == 2
     for backend in ("a", "b", "c"):
-        changed = [peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))]
-        peers.changed(put=[replace(each, attrs=replace(each.attrs, backend=backend)) for each in changed])
+        touched = [peer(3, public_ip=builders.public_v4(2)), peer(4, public_ip=IPv4Address("127.0.0.9"))]
+        changed(peers, put=[replace(each, attrs=replace(each.attrs, backend=backend)) for each in touched])
     assert peers.news() == {}
     assert len(peers.refused) == 2
 
@@ -227,17 +227,17 @@ def test_a_refused_lease_that_is_touched_is_no_news():
 def test_a_mac_for_ipv6_alone_counts_too():
     attrs = LeaseAttrs(public_ip=builders.public_v4(2), data_v6=data(builders.mac(1)))
     peers = roster()
-    peers.changed(put=[replace(peer(2), attrs=attrs)])
+    changed(peers, put=[replace(peer(2), attrs=attrs)])
     assert "clone" in peers.refused["10.5.2.0-24"].seen
 
 
 def test_only_what_a_change_touches_is_returned():
     peers = roster()
-    peers.listed([peer(node) for node in range(2, 50)])
-    assert peers.changed(put=[peer(7)]) == set()  # a renewal changes nothing
-    assert peers.changed(put=[peer(7, public_ip=builders.public_v4(77))]) == {"10.5.7.0-24"}
-    assert peers.changed(gone=["10.5.8.0-24", "unknown"]) == {"10.5.8.0-24"}
-    assert peers.listed([peer(9)]) == {f"10.5.{node}.0-24" for node in range(2, 50) if node not in (8, 9)}
+    listed(peers, [peer(node) for node in range(2, 50)])
+    assert changed(peers, put=[peer(7)]) == set()  # a renewal changes nothing
+    assert changed(peers, put=[peer(7, public_ip=builders.public_v4(77))]) == {"10.5.7.0-24"}
+    assert changed(peers, gone=["10.5.8.0-24", "unknown"]) == {"10.5.8.0-24"}
+    assert listed(peers, [peer(9)]) == {f"10.5.{node}.0-24" for node in range(2, 50) if node not in (8, 9)}
 
 
 def test_what_a_lease_claims_is_looked_at_when_it_is_judged_not_when_the_list_comes():
@@ -254,8 +254,9 @@ def test_what_a_lease_claims_is_looked_at_when_it_is_judged_not_when_the_list_co
 
 def test_data_that_is_no_vxlan_data_claims_nothing():
     peers = roster()
-    peers.listed(
-        [peer(2, data=None), peer(3, data="text"), peer(4, data={"VtepMAC": "nonsense"}), peer(5, data={"VtepMAC": 3})]
+    listed(
+        peers,
+        [peer(2, data=None), peer(3, data="text"), peer(4, data={"VtepMAC": "nonsense"}), peer(5, data={"VtepMAC": 3})],
     )
     assert len(peers.believed) == 4  # the backend refuses them, each for itself
 

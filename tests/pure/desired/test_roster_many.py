@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from tests.pure.desired.rosters import data, peer, roster
+from tests.pure.desired.rosters import changed, data, listed, peer, roster
 from tests.support import builders
 from weft.desired.backends import vxlan
 from weft.desired.claims import Claims
@@ -31,14 +31,14 @@ def test_of_thousands_that_share_a_claim_one_is_judged_when_the_first_goes(monke
     ]
     peers = Roster(Ours(networks=(IPv4Network("11.0.0.0/8"),)))
     judged = judgements(monkeypatch)
-    peers.listed(copies)
+    listed(peers, copies)
     assert peers.believed.keys() == {"0"}
     assert peers.refusals == len(copies) - 1
     assert "like lease 0, which" in peers.refused["1999"].seen
     assert len(judged) == len(copies)
     judged.clear()
     for node in range(1000):
-        assert peers.changed(gone=[str(node)]) == {str(node), str(node + 1)}
+        assert changed(peers, gone=[str(node)]) == {str(node), str(node + 1)}
     assert judged == [str(node + 1) for node in range(1000)]
     assert "like lease 1000, which" in peers.refused["1999"].seen
     assert len(peers.news()) == 999, "those that are still refused are so for the reason of before"
@@ -54,10 +54,10 @@ def test_twins_that_overlap_thousands_are_kept_out_by_the_one_that_was_found(mon
     monkeypatch.setattr(
         Claims, "_overlapping", lambda self, base: (looks.append(each) or each for each in overlapping(self, base))
     )
-    peers.listed([*narrow, *wide])
+    listed(peers, [*narrow, *wide])
     assert peers.believed.keys() == {lease.id for lease in narrow}
     assert len(looks) == 1
-    assert peers.changed(gone=[lease.id for lease in narrow]) == {lease.id for lease in [*narrow, wide[0]]}
+    assert changed(peers, gone=[lease.id for lease in narrow]) == {lease.id for lease in [*narrow, wide[0]]}
 
 
 def test_judging_in_slices_takes_no_more_than_it_was_asked_for(monkeypatch):
@@ -74,12 +74,12 @@ def test_judging_in_slices_takes_no_more_than_it_was_asked_for(monkeypatch):
 
 def test_a_wide_young_lease_does_not_make_each_event_judge_everybody(monkeypatch):
     peers = Roster(Ours(networks=(builders.NETWORK_V4,)))
-    peers.listed(
-        [*(peer(node) for node in range(2, 150)), replace(peer(150), v4=IPv4Network("10.5.0.0/17"), created=999)]
+    listed(
+        peers, [*(peer(node) for node in range(2, 150)), replace(peer(150), v4=IPv4Network("10.5.0.0/17"), created=999)]
     )
     assert len(peers.believed) == 148
     judged = judgements(monkeypatch)
-    assert peers.changed(put=[peer(7, data=data(builders.mac(177)))]) == {"10.5.7.0-24"}
+    assert changed(peers, put=[peer(7, data=data(builders.mac(177)))]) == {"10.5.7.0-24"}
     assert judged == ["10.5.7.0-24"]
     assert "10.5.150.0-24" in peers.refused
 
@@ -97,7 +97,7 @@ def test_one_lease_of_another_length_does_not_make_thousands_dear():
     def seconds(*more: Lease) -> float:
         peers = Roster(Ours(networks=(IPv4Network("11.0.0.0/8"),)))
         start = time.process_time()
-        peers.listed([*many, *more])
+        listed(peers, [*many, *more])
         assert len(peers.believed) == 3000
         return time.process_time() - start
 
@@ -110,5 +110,5 @@ def test_leases_of_other_lengths_clash_only_where_they_share_addresses():
     inside = replace(peer(5), id="inside", v4=IPv4Network("10.5.9.0/24"), created=2)
     beside = replace(peer(6), id="beside", v4=IPv4Network("10.5.12.0/24"), created=3)
     roster = Roster(Ours(networks=(IPv4Network("10.5.0.0/16"),)))
-    roster.listed([wide, inside, beside])
+    listed(roster, [wide, inside, beside])
     assert roster.believed.keys() == {"wide", "beside"}

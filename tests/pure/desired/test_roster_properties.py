@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.bent import mostly
-from tests.pure.desired.rosters import OURS, data, nonsense, peer, roster
+from tests.pure.desired.rosters import OURS, changed, data, listed, nonsense, peer, roster
 from tests.pure.reach import reached, reaches
 from tests.support import builders
 from weft.desired import backends as every
@@ -110,7 +110,7 @@ hostile = mostly(bent_leases(BACKENDS), strangers)
 @given(st.lists(hostile, min_size=1, max_size=12), BACKENDS)
 def test_no_set_of_leases_yields_a_route_outside_the_network(leases: list[Lease], backend):
     peers = roster()
-    peers.listed(leases)
+    listed(peers, leases)
     if peers.refused:
         reached("refused")
     own = builders.inputs(
@@ -213,7 +213,7 @@ def test_nobody_takes_from_a_peer_what_it_has(changes: list[tuple[str, Lease]], 
     written.list_to(again)
     again.judge()
     assert peers.believed.items() <= again.believed.items(), "nor does the list that comes after it"
-    peers.listed([])
+    listed(peers, [])
     held = peers._claims
     assert not any((held._holders, held._lengths, held._lines, held._covered)), "nothing is left of them"
     assert not any((peers._entries, peers._former, peers._believed, peers._refused, peers._garbled, peers._unreadable))
@@ -227,16 +227,16 @@ def test_a_peer_whose_back_end_becomes_one_that_no_node_has_is_served_as_before(
     """Until it says the name of one that there is: then it has moved, and is reached no more as it was."""
     own = builders.inputs(1)
     peers = Roster(OURS, claiming=vxlan.claims, usable=Decider(own, {}).trouble)
-    peers.listed([peer(2), peer(3, backend="wireguard")])
+    listed(peers, [peer(2), peer(3, backend="wireguard")])
     bent = peer(2, backend=name, data=said)
-    assert peers.changed(put=[bent, peer(3, backend=name)]) == set()
+    assert changed(peers, put=[bent, peer(3, backend=name)]) == set()
     assert peers.believed[peer(2).id] == peer(2)
     doubt = peers.doubt(peer(2).id)
     assert doubt is not None
     assert doubt.code == "ADDR-002"
     for kind in ("host-gw", "", "vxlan"):  # "" is udp's
         moved = peer(2, backend=kind, data=data(builders.mac(22)))
-        assert peers.changed(put=[moved]) == {moved.id}
+        assert changed(peers, put=[moved]) == {moved.id}
         assert peers.believed[moved.id] == moved
 
 
@@ -246,11 +246,11 @@ def test_slices_come_to_the_same_and_keep_what_was_served(
     leases: list[Lease], changes: list[tuple[bool, Lease]], most: int
 ):
     whole, sliced = roster(), roster()
-    whole.listed(leases)
+    listed(whole, leases)
     sliced.note_list(leases)
     for put, lease in changes:
         arguments = {"put": [lease]} if put else {"gone": [lease.id]}
-        whole.changed(**arguments)
+        changed(whole, **arguments)
         sliced.note(**arguments)
         sliced.judge(most)
     while not sliced.settled:

@@ -172,9 +172,9 @@ def test_a_file_of_policies_may_have_lists_and_its_policies_are_where_the_lab_ha
     one = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a}, spec: {podSelector: {}}}"
     other = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]}"
     found = policyfile.read(f"{one}\n---\n{other}\n---\n", "it")
-    there = [manifests.at_home(each, "lab") for each in found]
+    there = [manifests.at_home(each, in_api=False) for each in found]
     assert [manifests.name_of(each) for each in there] == ["NetworkPolicy lab/a", "Namespace shop"]
-    assert manifests.at_home(there[0], "default") == there[0]
+    assert manifests.at_home(there[0], in_api=True) == there[0]
 
 
 @pytest.mark.parametrize(

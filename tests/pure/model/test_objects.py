@@ -84,11 +84,8 @@ def test_an_object_in_one_line(thing, text):
     ids=str,
 )
 def test_the_codes_of_repairs_and_the_link_that_takes_it_along(thing, code, code_if_gone, link):
-    assert (thing.code_if_changed, thing.code_if_gone or thing.code_if_changed, thing.link) == (
-        code,
-        code_if_gone,
-        link,
-    )
+    codes = thing.code_of_repair(gone=False), thing.code_of_repair(gone=True)
+    assert (*codes, thing.link) == (code, code_if_gone, link)
 
 
 def test_the_kernel_changes_some_of_a_vteps_settings_in_place():

@@ -12,7 +12,7 @@ from grpclib import GRPCError, Status
 
 from weft.cluster.etcd.access import Access
 from weft.cluster.etcd.link import LARGEST
-from weft.cluster.reach import Endpoint, Reach
+from weft.cluster.reach import Endpoint, Reach, handshake_problem, tls_reason
 from weft.model.errors import ConfigError, Problem, Unavailable, WeftError
 
 # The client's connection preface (RFC 9113 §3.4) and an empty SETTINGS frame.
@@ -59,11 +59,7 @@ def large(endpoint: Endpoint, seen: str) -> TooLargeError:
 
 
 def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        seen = f"etcd's certificate is not trusted: {error.verify_message}"
-        hint = "Give the CA that signed it as --etcd-cafile, and use a host name or address that it is made for"
-        return refused(endpoint, seen, expected="a certificate of a known CA for this host", hint=hint)
-    reason = (error.reason or str(error)).replace("_", " ").lower()
+    reason = tls_reason(error)
     if "wrong version number" in reason or "record layer failure" in reason:
         return plain(endpoint)
     if "alert" in reason:
@@ -71,7 +67,8 @@ def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
         return refused(
             endpoint, f"etcd broke off the TLS handshake: {reason}", expected="a client certificate", hint=hint
         )
-    return refused(endpoint, f"TLS failed: {reason}", expected="an etcd that speaks TLS 1.2 or newer")
+    hint = "Give the CA that signed it as --etcd-cafile, and use a host name or address that it is made for"
+    return ConfigError(handshake_problem(endpoint.url, error, hint))
 
 
 def plain(endpoint: Endpoint) -> ConfigError:

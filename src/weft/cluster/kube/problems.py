@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from weft.cluster.reach import handshake_problem
 from weft.model.errors import Problem, Unavailable
 from weft.model.text import one_line
 from weft.wire.kubelist import NotTheApiError
@@ -64,12 +65,8 @@ def reading(where: str) -> Iterator[None]:
 
 
 def handshake(where: str, error: ssl.SSLError) -> Unavailable:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        seen = f"the server's certificate is not trusted: {error.verify_message}"
-        hint = "Give the CA that signed it in the kubeconfig (certificate-authority), and a name that it is made for"
-        return refused(where, seen, expected="a certificate of a known CA for this host", hint=hint)
-    reason = (error.reason or str(error)).replace("_", " ").lower()
-    return refused(where, f"TLS failed: {reason}", expected="a server that speaks TLS 1.2 or newer")
+    hint = "Give the CA that signed it in the kubeconfig (certificate-authority), and a name that it is made for"
+    return Unavailable(handshake_problem(where, error, hint))
 
 
 def answered(

@@ -9,10 +9,11 @@ from typing import Final
 
 from weft.cni.attachment import owners
 from weft.cni.host import programs
-from weft.cni.host.programs import FAMILIES, NFTABLES
+from weft.cni.host.programs import NFTABLES
 from weft.cni.sdk.startup import Call
 from weft.model.attachment import Attachment, Cidr
 from weft.model.kernel.nftset import Table
+from weft.model.net import FAMILIES
 from weft.wire import cni, iptables, nft
 from weft.wire.iptables import leading, missing_chains, removal, target
 

@@ -15,7 +15,6 @@ from weft.wire.cni import INTERNAL, CniError, failure
 
 T = TypeVar("T")
 
-FAMILIES: Final = (4, 6)
 IPTABLES: Final = "iptables"
 NFTABLES: Final = "nftables"
 

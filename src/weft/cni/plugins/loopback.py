@@ -7,6 +7,7 @@ from weft.cni.host.host import Container
 from weft.cni.sdk.startup import Call, Plugin, about
 from weft.model.attachment import Interface, IpConfig, Result
 from weft.model.kernel.reported import LinkInfo
+from weft.model.net import FAMILIES
 from weft.wire import cniresult
 from weft.wire.cni import failure
 
@@ -25,7 +26,7 @@ def _add(call: Call) -> bytes:
         if not address.ip.is_loopback:
             raise failure(f'loopback interface found with non-loopback address "{address}"')
     if previous is None:
-        first = [next((one for one in addresses if one.version == family), None) for family in (4, 6)]
+        first = [next((one for one in addresses if one.version == family), None) for family in FAMILIES]
         previous = Result(
             interfaces=(Interface(name=_LO, mac="00:00:00:00:00:00", sandbox=call.netns),),
             ips=tuple(IpConfig(address=address, interface=0) for address in first if address is not None),

@@ -73,8 +73,7 @@ class Repair(Value):
 def repair(step: Step, wanted: Objects, present: Objects, *, by: str = "") -> Repair:
     thing = step.object
     found = present.get(thing.key)
-    there = (thing.code_if_gone if found is None else "") or thing.code_if_changed
-    code = there if thing.key in wanted else thing.code_if_unwanted
+    code = thing.code_of_repair(gone=found is None) if thing.key in wanted else thing.code_if_unwanted
     return Repair(code=code, step=step, found=found, by=by)
 
 

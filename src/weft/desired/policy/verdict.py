@@ -1,6 +1,6 @@
 """What a flow is judged by, and what is said of it."""
 
-from weft.model.net import Ip, Net
+from weft.model.net import FAMILIES, Ip, Net
 from weft.model.policy import Action, ClusterPolicy, Direction, Namespace, Pod, Policy, Service
 from weft.model.value import Value, field
 
@@ -38,7 +38,7 @@ class End(Value):
 
 def between(source: Pod, target: Pod) -> tuple[End, End]:
     """The ends of a flow by the first family in which both have addresses."""
-    for version in (4, 6):
+    for version in FAMILIES:
         ips = [next((ip for ip in pod.ips if ip.version == version), None) for pod in (source, target)]
         if None not in ips:
             return End(pod=source, ip=ips[0]), End(pod=target, ip=ips[1])

@@ -83,7 +83,7 @@ def _each_second(places: Places, held: ExitStack) -> Iterator[tuple[str, list[Lo
 
 def _source(places: Places, held: ExitStack) -> tuple[str, Source]:
     try:
-        monitor = held.enter_context(Monitor())
+        monitor = held.enter_context(closing(Monitor()))
     except (OSError, Malformed) as error:
         return _counted(places, held, error)
     return "drop_monitor", Told(places, monitor)

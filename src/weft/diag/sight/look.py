@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from weft.cni.attachment import podaddresses
-from weft.cni.host import programs
 from weft.cni.plugins.portmap import maps, strangers
 from weft.cni.plugins.portmap.elements import TABLE, pod_of, port_of
 from weft.cni.runtime import conf
@@ -28,7 +27,7 @@ from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import ConfigError, Unavailable
 from weft.model.kernel.marks import BRIDGE_NETFILTER, ECHOES_IGNORED, FORWARDING, LOCAL_TABLE, MAIN_TABLE
 from weft.model.kernel.reported import LinkInfo
-from weft.model.net import Ip
+from weft.model.net import FAMILIES, Ip
 from weft.model.node.nodestate import NodeState
 from weft.model.value import Value, fields_of, replace
 from weft.wire.cni import CniError
@@ -250,7 +249,7 @@ def _dead_ports() -> Iterator[DeadPort]:
     with Rtnl.open() as rtnl, closing(NfSocket.open()) as nf:
         found = [
             DeadPort(port=f"{each.port}/{each.protocol}", address=each.pod, rule=each.place)
-            for family in programs.FAMILIES
+            for family in FAMILIES
             for each in strangers.look(nf, family)
         ]
         ours = (element for element in maps.listed(nf) if element.data)

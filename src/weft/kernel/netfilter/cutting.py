@@ -16,7 +16,7 @@ from weft.kernel.rtnetlink.netlink import Torn
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.nftset import Add, Change, Delete
 from weft.model.kernel.policytable import INET, table_of
-from weft.model.net import Ip
+from weft.model.net import FAMILIES, Ip
 
 # Of the sender and the target, packed, the number of the protocol, and the target's port.
 Forbids = Callable[[bytes, bytes, int, int], bool]
@@ -30,7 +30,7 @@ def cut(nf: NfSocket, forbids: Forbids, of: Container[bytes] | None) -> int:
 
     Returns how many were cut. One walk through the kernel's table for each family; in a thread. Raises `OSError`.
     """
-    return sum(_cut(nf, family, forbids, of) for family in (4, 6))
+    return sum(_cut(nf, family, forbids, of) for family in FAMILIES)
 
 
 def _cut(nf: NfSocket, family: int, forbids: Forbids, of: Container[bytes] | None) -> int:
@@ -76,7 +76,7 @@ def reopen(nf: NfSocket, forbids: Forbids) -> int:
     Returns how many stay shut. Raises `OSError`.
     """
     stay = 0
-    for family in (4, 6):
+    for family in FAMILIES:
         shut = nf.elements(table_of(INET), f"{CUT}{family}")
         allowed = [each for each in shut if not forbids(*connection_of(each.key))]
         stay += len(shut) - len(allowed)

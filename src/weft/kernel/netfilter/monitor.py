@@ -10,7 +10,7 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Mapping
 from struct import Struct
-from typing import Final, Self
+from typing import Final
 
 from weft.desired.firewall import FWD, POSTRTG
 from weft.kernel.netfilter import iptables, nft
@@ -152,12 +152,6 @@ class Monitor:
             problem = Problem(code="KERN-001", where="nf_tables notices", seen=seen, expected=expected, hint=hint)
             raise Unavailable(problem) from error
         self._broken = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """A waiting `wake` must have been cancelled."""

@@ -10,6 +10,7 @@ from weft.desired.policy.refusals import Held
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.kernel.nftset import Element
 from weft.model.kernel.policytable import INET, table_of
+from weft.model.net import FAMILIES
 from weft.model.policy import DIRECTIONS
 
 
@@ -37,5 +38,5 @@ def look(nf: NfSocket) -> Held | None:
 
 def _of_sets(nf: NfSocket, prefix: str) -> Iterator[Element]:
     for way in MAP.values():
-        for family in (4, 6):
+        for family in FAMILIES:
             yield from nf.elements(table_of(INET), f"{prefix}{way}{family}")

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
@@ -91,7 +91,7 @@ def capture(
     ends = (*((host,) for host in hosts), *(_addresses(report, name) for name in of))
     names = [node.name for node in report.nodes]
     links = places(where, names={*names, *(pod.name for pod in report.pods)}, nodes=names)
-    with Readers() as readers:
+    with closing(Readers()) as readers:
         for name, link in links:
             readers.add(name, _open(place, name, link))
         with _writing(out) as file:

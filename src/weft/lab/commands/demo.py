@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -134,7 +134,7 @@ class _Scene(Value, kw_only=False):
 
     def _captured(self) -> list[Layer]:
         node = self.nodes[0].name
-        with Readers() as readers:
+        with closing(Readers()) as readers:
             readers.add(node, ask_for_socket(self.place, protocol.Capture(where=node, link="eth0")))
             self._ping(*self.pods)
             for packet in itertools.chain.from_iterable(readers.batches(until=time.monotonic() + _LISTEN)):

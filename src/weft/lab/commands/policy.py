@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.lab import protocol, spec
+from weft.lab import protocol
 from weft.lab.commands import kubepolicy
 from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods, pods, within
 from weft.lab.manifests import Manifest, at_home, listed, name_of
@@ -183,7 +183,7 @@ def _read(files: tuple[Path, ...], *, in_api: bool) -> list[Manifest]:
     from weft.lab.files import policyfile
 
     return [
-        at_home(each, "default" if in_api else spec.NAMESPACE)
+        at_home(each, in_api=in_api)
         for path in files
         for each in policyfile.read(sys.stdin.read() if str(path) == "-" else path.read_text(), str(path))
     ]

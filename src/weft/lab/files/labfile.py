@@ -36,7 +36,7 @@ from weft.lab.manifests import Manifest, at_home, by_name
 from weft.lab.network import misfits, understand
 from weft.lab.spec import Overrides
 from weft.model.errors import ConfigError, Problem
-from weft.model.net import Family
+from weft.model.net import FAMILIES, Family
 from weft.model.value import replace
 
 _NETWORK: Final = "network"
@@ -61,7 +61,7 @@ def read(text: str, where: str, *, name: str = "", over: spec.Overrides | None =
 
 def with_policies(lab: spec.Lab, policies: Iterable[Manifest], where: str) -> spec.Lab:
     """Those beside what the lab has, or in the place of those of the same names. `ConfigError`."""
-    more = by_name(at_home(each, lab.home) for each in policies)
+    more = by_name(at_home(each, in_api=lab.kubelets) for each in policies)
     if not more:
         return lab
     lab = replace(lab, policies=tuple((by_name(lab.policies or ()) | more).values()))
@@ -131,7 +131,7 @@ class _Reader(yamlfile.Reader):
         lab = spec.Lab(
             name=name or "weft",
             network=text,
-            families=(4, 6) if checked is None else checked.families,
+            families=FAMILIES if checked is None else checked.families,
             nodes=nodes,
             pods=pods,
             store=store,
@@ -144,7 +144,7 @@ class _Reader(yamlfile.Reader):
         )
         policies = policyfile.of_lab(self, parts.get(labkeys.POLICIES), self._folder)
         if policies is not None:
-            lab = replace(lab, policies=tuple(at_home(each, lab.home) for each in policies))
+            lab = replace(lab, policies=tuple(at_home(each, in_api=lab.kubelets) for each in policies))
         lab = read_services(self, parts.get(labkeys.SERVICES), lab)
         if checked is None:
             return lab

@@ -13,7 +13,7 @@ from typing import Final
 from weft.lab.services.choice import Endpoint, Served
 from weft.model.kernel.marks import NFT_WORD, SERVICES_TABLE
 from weft.model.kernel.nftset import Table
-from weft.model.net import Family, Net, with_port
+from weft.model.net import FAMILIES, Family, Net, with_port
 from weft.wire import nft
 
 _MARK: Final = "0x4000"  # kube-proxy's; flannel's rules leave what bears it alone (flannel.md §8.1)
@@ -39,8 +39,7 @@ _CHAINS: Final = {
 def tables(services: Sequence[Served], networks: Iterable[Net]) -> str:
     """A transaction after which a node has these rules alone; `networks` are the pods'."""
     lines: list[str] = []
-    families: tuple[Family, ...] = (4, 6)
-    for family in families:
+    for family in FAMILIES:
         table = Table(NFT_WORD[family], SERVICES_TABLE)
         lines += [f"add table {table}", f"delete table {table}"]
         for network in networks:

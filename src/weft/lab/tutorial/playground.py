@@ -4,7 +4,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Final
@@ -71,7 +71,7 @@ def look(place: Place, lesson: Lesson | None) -> Seen:
     if lesson is None:
         return Seen(nodes=nodes)
     with ExitStack() as stack:
-        wire = stack.enter_context(_capture(place, lesson.wire)) if lesson.wire else None
+        wire = stack.enter_context(closing(_capture(place, lesson.wire))) if lesson.wire else None
         pool = stack.enter_context(ThreadPoolExecutor())
         answers = dict(pool.map(lambda attempt: (attempt.name, _answer(place, attempt)), lesson.attempts))
         packets = () if wire is None else chain.from_iterable(wire.batches(until=time.monotonic() + _LINGER))

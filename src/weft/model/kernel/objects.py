@@ -42,7 +42,7 @@ class Object(Value, gc=False):
 
     rank = 0
     unwanted = "no setting asks for it"
-    code_if_changed = ""  # of repairing it
+    code_if_changed = ""  # of changing it back
     code_if_gone = ""  # of putting it back; the same code if empty
     code_if_unwanted = "ROUTE-002"  # of removing it
     code_if_refused = "VTEP-002"
@@ -53,6 +53,10 @@ class Object(Value, gc=False):
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+    def code_of_repair(self, *, gone: bool) -> str:
+        """Of changing it back, or of putting it back where it is gone."""
+        return (self.code_if_gone if gone else "") or self.code_if_changed
 
     @property
     def link(self) -> str | None:
@@ -77,19 +81,19 @@ class Sysctl(Object):
 
     name: str
     value: str
-    code_if_changed: str = "VTEP-003"
 
     rank = 1
 
     def __post_init__(self) -> None:
         put_in(self, "key", ("sysctl", self.name))
-        if self.name in BRIDGE_NETFILTER.values():
-            put_in(self, "code_if_changed", "POL-002")
-        elif self.name in FORWARDING.values():
-            put_in(self, "code_if_changed", "KERN-002")
 
     def __str__(self) -> str:
         return f"sysctl {self.name}={self.value}"
+
+    def code_of_repair(self, *, gone: bool) -> str:  # noqa: ARG002 - the same for both
+        if self.name in BRIDGE_NETFILTER.values():
+            return "POL-002"
+        return "KERN-002" if self.name in FORWARDING.values() else "VTEP-003"
 
     @property
     def link(self) -> str | None:

@@ -10,7 +10,7 @@ from typing import Final
 from weft.cni.host import programs
 from weft.cni.host.host import Host
 from weft.cni.plugins.firewall.chains import additions, first_missing, guarded, isolation, isolation_removals, removals
-from weft.model.net import Ip
+from weft.model.net import FAMILIES, Ip
 from weft.wire.iptables import Table
 
 _TABLE: Final = "filter"
@@ -53,7 +53,7 @@ def unguard(host: Host, is_gone: Callable[[str], bool]) -> None:
     def look(have: Table) -> list[str]:
         return isolation_removals(have, set(filter(is_gone, guarded(have))))
 
-    for family in programs.FAMILIES:
+    for family in FAMILIES:
         _change(host, family, look)
 
 
@@ -63,5 +63,5 @@ def _change(host: Host, family: int, look: Callable[[Table], list[str]]) -> None
 
 
 def _by_family(addresses: Sequence[Ip]) -> list[tuple[int, list[Ip]]]:
-    found = [(family, [one for one in addresses if one.version == family]) for family in programs.FAMILIES]
+    found = [(family, [one for one in addresses if one.version == family]) for family in FAMILIES]
     return [(family, own) for family, own in found if own]

@@ -14,7 +14,6 @@ from typing import Final
 from weft.cni.attachment.owners import owner_of
 from weft.cni.host import programs
 from weft.cni.host.host import Host
-from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap import iptables, maps, nft
 from weft.cni.plugins.portmap.conf import IPTABLES, NFTABLES, PortMap
@@ -24,7 +23,7 @@ from weft.cni.sdk.startup import Call
 from weft.kernel.netfilter.conntrack import forget_udp
 from weft.model.attachment import Attachment
 from weft.model.kernel.nftset import Element
-from weft.model.net import Ip
+from weft.model.net import FAMILIES, Ip
 from weft.model.value import Value
 from weft.wire.cni import CniError, failure
 from weft.wire.cnijson import JsonError, Object

@@ -11,7 +11,6 @@ from typing import Final
 from weft.cni.attachment import owners
 from weft.cni.host import programs
 from weft.cni.host.nftsets import Unusable
-from weft.cni.host.programs import FAMILIES
 from weft.cni.plugins.portmap import backends, elements, iptables, maps, nft, strangers
 from weft.cni.plugins.portmap import conf as portmapconf
 from weft.cni.plugins.portmap.backends import BACKENDS, MAPS, KeptPorts
@@ -23,7 +22,7 @@ from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.model.attachment import Result
 from weft.model.kernel.marks import NFT_WORD
 from weft.model.kernel.nftset import Table
-from weft.model.net import Ip
+from weft.model.net import FAMILIES, Ip
 from weft.wire import cni, cniresult
 from weft.wire.cni import CniError, failure
 

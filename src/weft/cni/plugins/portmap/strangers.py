@@ -18,7 +18,7 @@ from weft.kernel.netfilter.iptables import legacy_tables
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.attachment import Attachment
 from weft.model.kernel.nftset import Table
-from weft.model.net import Ip
+from weft.model.net import FAMILIES, Ip
 from weft.model.value import Value
 from weft.wire import iptables as iptablestext
 from weft.wire import nft as nfttext
@@ -150,7 +150,7 @@ def remove(host: Host, stray: Stray) -> None:
 def collect(host: Host, valid: frozenset[str]) -> list[str]:
     """They name no network, so that nothing else tells whose they are."""
     problems = []
-    for family in programs.FAMILIES:
+    for family in FAMILIES:
         try:
             for stray in dict.fromkeys(look(netfilter_if_any(host), family)):
                 others = stray.container and stray.container not in valid

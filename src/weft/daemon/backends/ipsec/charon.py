@@ -9,7 +9,7 @@ import errno
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address
 from typing import Final, Self
@@ -73,7 +73,7 @@ class CharonPlane:
         if session is None:
             self.counts = {}
             return {}
-        with session:
+        with closing(session):
             charon = self._charon()
             keys = [SharedKey(owner=owner, secret=_UNKNOWN) for owner in talk.owners(session)]
             connections = [each for each in map(connection_of, talk.connections(session)) if each is not None]
@@ -147,7 +147,7 @@ class CharonPlane:
         if session is None:
             gone = OSError(errno.ENOTCONN, "no charon runs")
             return failures + attempt([step for step in told if isinstance(step, Put)], partial(_refuse, gone))
-        with session:
+        with closing(session):
             for step in told:
                 failures += attempt([step], partial(self._tell, session, step))
         return failures
@@ -192,7 +192,7 @@ class CharonPlane:
         session = Session.to(self._socket)
         if session is None:
             return False
-        with session:
+        with closing(session):
             return talk.is_up(session)
 
     def _last_words(self) -> str:

@@ -46,12 +46,6 @@ class Session:
             connection.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._socket.close()
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final, Self
+from typing import Final
 
 from weft.kernel import packetsocket
 from weft.lab.system import ANCILLARY, arrival
@@ -104,10 +104,7 @@ class Readers:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._reader_of: int | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         os.close(self._stop)
         for reader in self._readers:
             reader.close()
