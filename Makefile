@@ -27,7 +27,8 @@ conformance: ## Kubernetes' own tests of the network, on labs of Kubernetes node
 debian13: ## demo and tests on Debian 13, in a root file system of its own; as root, with mmdebstrap
 	@scripts/debian.sh 13
 
-soak: setup ## the tests that break things, for long; the pure ones with newer Pythons; 100 mutants
+soak: setup ## all cases of all tests; those that break things, for long; the pure ones with newer Pythons; 100 mutants
+	@scripts/test.sh --whole
 	@scripts/other-pythons.sh
 	@.venv/bin/python -m tests.mutants --sample 100
 	@.venv/bin/python -m pytest -q -m soak --timeout=7200 tests

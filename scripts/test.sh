@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All tests but tests/release, which scripts/release-check.sh runs, in stages; goes on after a stage that fails. The report at the end decides: tests/run/report.py.
-# A test that failed with a real kernel is run once more (docs/decisions/0043-what-failed-once-more.md).
+# Of the parametrised tests with a real kernel it does some cases, drawn by the commit (tests/run/draw.py); with `--whole`
+# all of them. A test that failed with a real kernel is run once more (docs/decisions/0043-what-failed-once-more.md).
 #
 # There are two rows of stages, because all of them wait as much as they work.
 # The first is printed as it goes:
@@ -28,6 +29,13 @@ rm -rf $reports
 mkdir -p $reports
 [ "$(id -u)" = 0 ] || { echo 'make test needs root: it makes network namespaces' >&2; exit 1; }
 
+draw=--drawn=$(git rev-parse HEAD 2>/dev/null || date +%F)
+case "$*" in
+    '') ;;
+    --whole) draw= ;;
+    *) echo "usage: scripts/test.sh [--whole]" >&2; exit 2 ;;
+esac
+
 # stage NAME COMMAND…: run, remember how long it took and how it ended. Nothing is ended by the clock: tests/run/stage.py
 stage() { $bin/python -m tests.run.stage $reports "$@"; }
 apart=scripts/apart.sh
@@ -35,6 +43,7 @@ apart=scripts/apart.sh
 tests() {
     local file=$reports/$1 name=$2
     shift 2
+    set -- "$@" $draw
     stage "$name" "$@" -q -o cache_dir="$file.cache" --junitxml="$file.xml"
     [ $? != 1 ] || stage "$name, once more" "$@" -q -n 0 --maxfail=1 --last-failed -o cache_dir="$file.cache" --junitxml="$file-again.xml"
 }
@@ -54,6 +63,7 @@ tell() {
     trap - EXIT
     while kill -- -$beside 2>/dev/null; do sleep 0.5; done
     cat $reports/beside.log
+    [ -z "$draw" ] || printf "\nOf parametrised tests with a real kernel some cases were run: %s; 'scripts/test.sh --whole' runs all.\n" "$draw"
     $bin/python -m tests.run.report $reports
     exit $?
 }
@@ -64,7 +74,6 @@ set +m
 trap tell EXIT
 
 stage lint scripts/lint.sh
-# Not in build/coverage, where tests.mutants keeps which of all pure tests run a line.
 stage 'pure tests' $bin/coverage run --data-file=$reports/coverage -m pytest -q -m 'not soak and not long' --junitxml=$reports/pure.xml tests/pure
 stage 'coverage of the pure half' $bin/coverage report --data-file=$reports/coverage
 stage "Kubernetes' programs" scripts/kubernetes.sh

@@ -1,21 +1,20 @@
 """For all tests: carries the ids of @pytest.mark.spec into the report, where tests.run.report reads them.
 
 Where a file is named for it, what happens is written there as it happens: tests/run/progress.py.
+With `--drawn=SEED` a run does some cases of parametrised tests: tests/run/draw.py.
 Gives programs that tests start the usual signals, whatever the run itself was told to ignore.
-Where coverage is measured, it is told which test runs: tests.mutants asks which tests ran a line.
 Properties draw other examples each run, in CI too, and do not judge how fast the machine is: there is no deadline, and
 no `too_slow` check, for both measure what other work on the machine does.
 """
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.run import progress
+from tests.run import draw, progress
 from tests.spec import claims
 
 settings.register_profile(
@@ -28,6 +27,11 @@ settings.register_profile(
 settings.load_profile("weft")
 
 _FAULT = pytest.StashKey[str]()  # what is wrong with the claims of a test, which then fails
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_ = f"of each parametrised test one case in {draw.ONE_IN}, drawn by this seed"
+    parser.addoption("--drawn", metavar="SEED", help=help_)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,21 +53,20 @@ def hand_on_the_usual_signals() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     cases = [claims.Case.of(item) for item in items]
     for item, case in zip(items, cases, strict=True):
         item.user_properties.extend(("spec", name) for name in case.ids)
     faults = dict(claims.faults(cases))
     for item, case in zip(items, cases, strict=True):
         item.stash[_FAULT] = faults.get(case.test, "")
+    if seed := config.getoption("--drawn"):
+        chosen = draw.drawn(cases, seed)
+        done = [place in chosen or item.get_closest_marker("every") is not None for place, item in enumerate(items)]
+        config.hook.pytest_deselected(items=[item for item, does in zip(items, done, strict=True) if not does])
+        items[:] = [item for item, does in zip(items, done, strict=True) if does]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if fault := item.stash[_FAULT]:
         pytest.fail(fault, pytrace=False)
-
-
-def pytest_runtest_logstart(nodeid: str) -> None:
-    coverage = sys.modules.get("coverage")
-    if coverage is not None and (measuring := coverage.Coverage.current()) is not None:
-        measuring.switch_context(nodeid)

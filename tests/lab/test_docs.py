@@ -78,6 +78,7 @@ def follow(page: str, place: Place) -> dict[str, str]:
     return said
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("page", [page for page in PAGES if page != TUTORIAL])
 def test_the_commands_of_a_page_work_as_printed(page, place):
     assert follow(page, place)

@@ -30,7 +30,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from tests.mutants import covering, csources, equivalent, operators, running
+from tests.mutants import contexts, covering, csources, equivalent, operators, running
 from tests.mutants.operators import Mutant
 from tests.mutants.trial import Copy, sources
 from tests.support.checkout import CHECKOUT
@@ -98,7 +98,8 @@ def _measure() -> None:
     newest = max(path.stat().st_mtime for top in ("src", "tests/pure") for path in (CHECKOUT / top).rglob("*.py"))
     if not covering.DATA.exists() or covering.DATA.stat().st_mtime < newest:
         print("measuring what the pure tests cover", flush=True)
-        command = [".venv/bin/coverage", "run", "-m", "pytest", "-q", "tests/pure"]
+        command = [".venv/bin/coverage", "run", f"--data-file={covering.DATA}", "-m", "pytest", "-q"]
+        command += ["-p", contexts.__name__, "tests/pure"]
         covered = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
         if covered.returncode:
             raise SystemExit(f"mutants: the pure tests fail without any change:\n{covered.stdout[-2000:]}")

@@ -15,7 +15,7 @@ from tests.mutants.operators import Mutant
 from tests.mutants.running import bodies
 from tests.support.checkout import CHECKOUT
 
-DATA: Final = CHECKOUT / "build" / "coverage"
+DATA: Final = CHECKOUT / "build" / "coverage-by-test"
 _NOT_OF_CODE: Final = ("tests/pure/test_contracts.py", "tests/pure/test_mutants.py")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import progress, report, stage
+from tests.run import draw, progress, report, stage
 from tests.spec import claims, proved
 from tests.spec.claims import Case, Claim
 from tests.support.weftd import eventually
@@ -154,6 +154,27 @@ def test_collected_tests_claim_as_their_marks_say():
     case = Case.of(Item())
     assert (case.test, case.case, case.own) == ("t.py::t", "v4-nft", ("a",))
     assert case.ids == ("a", "b")
+
+
+def test_of_each_test_some_cases_are_drawn_with_all_ids_that_it_proves():
+    table = cases(*map(str, range(10)), claims=(Claim(ids=("x",), cases=("7",)), Claim(ids=("y",), cases=("2", "3"))))
+    row = [Case(test="t.py::rows", case=name, claims=(), own=(name,)) for name in ("a", "b", "c", "d", "e")]
+    alone = Case(test="t.py::alone", case=None, claims=())
+    every = [*table, alone, *row, Case(test="t.py::one", case="v4", claims=())]
+    sizes, seen = set(), set()
+    for seed in map(str, range(50)):
+        chosen = draw.drawn(every, seed)
+        assert chosen == draw.drawn(every, seed)
+        assert {"x", "y", *"abcde"} == {name for place in chosen for name in every[place].ids}
+        assert chosen.issuperset(range(10, 17))
+        sizes.add(len(chosen) - 7)
+        seen |= chosen
+    assert sizes <= {3, 4, 5}
+    assert seen == set(range(17))
+    # What else is there changes nothing.
+    assert {place + 1 for place in draw.drawn(table, "s")} == {
+        place for place in draw.drawn([alone, *table], "s") if place
+    }
 
 
 SLOW = """

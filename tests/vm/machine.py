@@ -3,7 +3,7 @@
 Plain emulation (test-platform: /dev/kvm does not boot it): some ten seconds a run. The machine has no disk and no
 network; its root is an initramfs of this machine's programs, of Python with its standard library, and of weft.
 
-    boot("tests.vm.scenarios_x", …)    runs each `check_…` of these modules there; returns what became of each
+    boot("tests.vm.scenarios_x.check_y", …)    runs these functions there; returns what became of each
 """
 
 import compileall
@@ -125,13 +125,13 @@ class Outcome:
     seconds: float
 
 
-def boot(*modules: str) -> dict[str, Outcome]:
-    """Run the checks of modules in a machine; by name what became of each. `VmError` with the console's end."""
+def boot(*checks: str) -> dict[str, Outcome]:
+    """Run checks in a machine; by their functions' names what became of each. `VmError` with the console's end."""
     kernel = _kernel()
     with tempfile.TemporaryDirectory(prefix="weft-vm-") as name:
         folder = Path(name)
         base = _base(kernel)
-        own = _archive(_own_tree(folder / "own", modules), folder / "own.cpio")
+        own = _archive(_own_tree(folder / "own", checks), folder / "own.cpio")
         # The kernel unpacks archives that stand one behind the other.
         with (folder / "initramfs").open("wb") as whole:
             for part in (base, own):
@@ -328,7 +328,7 @@ def _copy_modules(tree: Path, kernel: Path) -> None:
         shutil.copy2(path, target)
 
 
-def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
+def _own_tree(tree: Path, checks: Sequence[str]) -> Path:
     """What changes with every run: weft, its tests, and what to do."""
     for name in ("src/weft", "tests"):
         ignore = shutil.ignore_patterns("*.cpio", "client")
@@ -340,7 +340,7 @@ def _own_tree(tree: Path, modules: Sequence[str]) -> Path:
         shutil.copyfile(flanneld, target)
         target.chmod(0o755)
     init = _INIT
-    for word, value in (("modules", " ".join(_MODULES)), ("checks", " ".join(modules)), ("python", str(_PYTHON))):
+    for word, value in (("modules", " ".join(_MODULES)), ("checks", " ".join(checks)), ("python", str(_PYTHON))):
         init = init.replace(f"@{word}@", value)
     # Guards are started with `python -I`, which does without PYTHONPATH.
     paths = [

@@ -1,4 +1,4 @@
-"""What the kernel of this machine cannot do, in a virtual machine with Debian's: one start for all checks."""
+"""What the kernel of this machine cannot do, in a virtual machine with Debian's: one start for all checks of a run."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -32,19 +32,23 @@ ROWS = {
     "check_sctp_in_rules_of_iptables": "cni.md M23",
 }
 BESIDE = "tests.vm.scenarios_flanneld"  # needs upstream's daemon
-CHECKS = [name for module in (*MODULES, BESIDE) for name in vars(import_module(module)) if name.startswith("check_")]
+CHECKS = {name: module for module in (*MODULES, BESIDE) for name in vars(import_module(module)) if name[:6] == "check_"}
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Outcome]:
-    return machine.boot(*MODULES, *([BESIDE] if flanneld.built() else []))
+def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
+    """What became of the checks that this run does: one machine for all of them."""
+    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = [each.callspec.params["check"] for each in functions if each.originalname == test_in_the_machine.__name__]
+    modules = MODULES if flanneld.built() is None else (*MODULES, BESIDE)
+    return machine.boot(*(f"{CHECKS[name]}.{name}" for name in wanted if CHECKS[name] in modules))
 
 
 @pytest.mark.parametrize(
     "check", [pytest.param(name, marks=pytest.mark.spec(ROWS[name]) if name in ROWS else ()) for name in CHECKS]
 )
 def test_in_the_machine(outcomes: dict[str, Outcome], check: str, record_property: Callable[[str, object], None]):
-    if check.endswith("_beside_flanneld") and flanneld.built() is None:
+    if CHECKS[check] == BESIDE and flanneld.built() is None:
         pytest.skip(f"{flanneld.HINT} builds upstream's daemon, on an x86-64 machine")
     record_property("seconds in the machine", outcomes[check].seconds)
     assert not outcomes[check].failure, outcomes[check].failure
@@ -68,4 +72,4 @@ def test_a_machine_that_did_not_come_to_its_end_shows_its_console(tmp_path: Path
 
 
 def test_every_row_has_its_check():
-    assert set(ROWS) <= set(CHECKS)
+    assert set(ROWS) <= CHECKS.keys()

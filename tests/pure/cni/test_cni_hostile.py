@@ -123,7 +123,7 @@ def decoded(config):
     return cnijson.load(json.dumps(config).encode())
 
 
-@reaches(ipam=0.05, bridge=0.1, delete=0.2, flannel=0.05, previous=0.05, result=0.05)
+@reaches(ipam=0.05, bridge=0.1, delete=0.2, flannel=0.05, previous=0.02, result=0.05)
 @given(config=CONFIGS, args=st.just("") | TEXTS, version=st.sampled_from(cni.VERSIONS))
 def test_every_reader_answers(config, args, version):
     obj = decoded(config)
