@@ -145,6 +145,7 @@ SHAPES: Final[dict[str, Any]] = {
     "weft lab run": PodReport,
     "weft lab rm": {"removed": str},
     "weft lab exec": (_RAN, [{"node": str, **_RAN}]),
+    "weft lab cp": {"files": int, "bytes": int},
     "weft lab ping": PingReport,
     "weft lab pingall": PingReport,
     "weft lab iperf": ThroughputReport,

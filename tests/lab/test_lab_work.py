@@ -64,6 +64,74 @@ def test_a_command_in_all_nodes_is_ended_by_ctrl_c(running):
         running.run(node, "timeout", "10", "sh", "-c", "while test -d /proc/$(cat /run/me); do :; done; rm /run/me")
 
 
+def test_files_and_directories_come_out_of_a_lab_and_go_in(running, tmp_path):
+    out = tmp_path / "flannel"
+    assert running.json("cp", "node1:/run/flannel", str(out))["files"] == 1
+    env = out / "subnet.env"
+    assert env.read_text() == running.run("node1", "cat", "/run/flannel/subnet.env")
+    program = out / "below" / "program"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho it runs\n")
+    program.chmod(0o755)
+    # Into a directory that is there, with a name of its own, again over what is there, and on to a pod.
+    said = running.weft("cp", str(out), "node2:/run").stdout
+    assert said == f"2 files, {env.stat().st_size + program.stat().st_size} bytes\n"
+    assert running.run("node2", "/run/flannel/below/program") == "it runs\n"
+    running.weft("cp", str(program), "pod2-1:/run/mine")
+    program.write_text("#!/bin/sh\necho another\n")
+    running.weft("cp", str(program), "pod2-1:/run/mine")
+    assert running.run("pod2-1", "/run/mine") == "another\n"
+    running.weft("cp", "pod2-1:/run/mine", "node1:/run/theirs")
+    assert running.run("node1", "/run/theirs") == "another\n"
+
+
+def test_no_link_of_a_lab_leads_a_copy_elsewhere(running, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("of the machine")
+    running.run("node1", "sh", "-c", f"mkdir /run/tree && ln -s {tmp_path} /run/tree/link && touch /run/tree/file")
+    ran = running.weft("cp", "node1:/run/tree", str(tmp_path / "out"), check=False)
+    assert ran.returncode == 2
+    assert "node1:/run/tree: neither files nor directories: link; expected files and directories" in ran.stderr
+    assert not (tmp_path / "out").exists()
+    # Into a directory where a link has the name of a directory of ours.
+    source = tmp_path / "tree"
+    (source / "link").mkdir(parents=True)
+    (source / "link" / "secret").write_text("of the copy")
+    ran = running.weft("cp", str(source), "node1:/run", check=False)
+    assert ran.returncode == 2
+    assert "node1:/run: tree/link is a file; expected a directory, or nothing" in ran.stderr
+    assert secret.read_text() == "of the machine"
+    # A link in place of a file is replaced, not followed.
+    running.run("node1", "ln", "-s", str(secret), "/run/tree/one")
+    running.weft("cp", str(source / "link" / "secret"), "node1:/run/tree/one")
+    assert secret.read_text() == "of the machine"
+    assert running.run("node1", "cat", "/run/tree/one") == "of the copy"
+    running.run("node1", "rm", "-r", "/run/tree")
+
+
+@pytest.mark.parametrize(
+    "source, target, said",
+    [
+        ("{0}/file", "{0}/other", "both are paths of the machine; expected NODE:PATH or POD:PATH on one side at least"),
+        ("node1:/nothing", "{0}", "node1:/nothing: there is nothing; expected a file or a directory"),
+        ("{0}/file", "node1:/no/where", "node1:/no/where: no directory /no; expected a directory that is there"),
+        ("{0}/file", "node1:/run/new/", "node1:/run/new/: no such directory; expected a directory, or a new name"),
+        ("{0}/tree", "node1:/run/flannel/subnet.env", "it is a file; expected a directory, or a new name"),
+        ("{0}/fifo", "node1:/run", "neither files nor directories: {0}/fifo"),
+        ("{0}/tree/..", "node1:/run", "node1:/run: it is a directory; expected a new name for what is copied"),
+        ("node7:/run", "{0}", "node7: no node or pod of this name; expected one of node1, node2, pod1-1"),
+    ],
+)
+def test_a_copy_that_cannot_be(running, tmp_path, source, target, said):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "tree").mkdir()
+    if "fifo" in source:
+        os.mkfifo(tmp_path / "fifo")
+    ran = running.weft("cp", source.format(tmp_path), target.format(tmp_path), check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert said.format(tmp_path) in ran.stderr
+
+
 def test_the_network_configuration_is_shown_and_changed(tmp_path):
     with lab("--nodes", "2", "--pods", "1") as running:
         before = running.json("config")
@@ -99,7 +167,7 @@ def test_a_pod_in_another_network_and_with_an_address_that_it_asks_for(running, 
     plugins = [{"type": "bridge", "bridge": "second0", "isGateway": True, "ipam": ipam}]
     file = tmp_path / "20-second.conflist"
     file.write_text(json.dumps({"cniVersion": "1.0.0", "name": "second", "plugins": plugins}))
-    running.run("node1", "cp", str(file), "/etc/cni/net.d/")
+    running.weft("cp", str(file), "node1:/etc/cni/net.d/")
     asked = ("--network", "second", "--ip", "10.99.0.20")
     assert running.json("run", "there", "--node", "node1", *asked)["addresses"] == ["10.99.0.20/24"]
     assert running.json("run", "fixed", "--node", "node1", "--ip", "10.244.1.99")["addresses"] == ["10.244.1.99/24"]

@@ -172,6 +172,16 @@ class Tell(Asked[Ruling], kw_only=False):
     ruling: Ruling
 
 
+class Open(Asked[Nothing], kw_only=False):
+    """Open a path as a node or pod sees it. If something is there, its descriptor comes with the answer.
+
+    It gives no access by itself (open(2), O_PATH): to open a FIFO would wait.
+    """
+
+    where: str
+    path: str
+
+
 class Names(Asked[list[str]], kw_only=False):
     """The names of nodes from number `start` on; their network namespaces come with the answer, in this order."""
 
@@ -285,6 +295,7 @@ Request = (
     | OnLinks
     | Filtered
     | Tell
+    | Open
     | Names
     | Expose
     | Unexpose

@@ -13,6 +13,7 @@ _PLACES: Final = {
     "check": "check:check",
     "clean": "lifecycle:clean",
     "config": "changing:config",
+    "cp": "using.copying:copy",
     "demo": "demo:demo",
     "down": "lifecycle:down",
     "exec": "using.executing:execute",

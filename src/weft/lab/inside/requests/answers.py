@@ -3,6 +3,7 @@
 Each change is in the lab's history, before what it does to nodes is in theirs.
 """
 
+import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -95,9 +96,27 @@ async def answer(world: World, connection: Connection, request: protocol.Request
             listen = partial(nftrace.listen, patterns(kind, numbers))
             with await world.inside.run(world.room(where), listen) as steps:
                 await connection.done(Nothing(), descriptors=[steps.fileno()])
+        case protocol.Open(where, path):
+            await _open(world, connection, where, path)
         case protocol.Names(start):
             chosen = list(world.nodes.values())[start : start + protocol.MOST_DESCRIPTORS]
             await connection.done([node.spec.name for node in chosen], descriptors=[node.room.net for node in chosen])
+
+
+async def _open(world: World, connection: Connection, where: str, path: str) -> None:
+    opening = partial(os.open, path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = await world.inside.run(world.place(where).room, opening)
+    except FileNotFoundError:
+        await connection.done(Nothing())
+        return
+    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        seen = error.strerror if isinstance(error, OSError) else None
+        raise ConfigError(Problem("LAB-002", f"{where}:{path!r}", seen or str(error), expected="a path")) from None
+    try:
+        await connection.done(Nothing(), descriptors=[opened])
+    finally:
+        os.close(opened)
 
 
 def _listen(where: str, link: str) -> socket.socket:
