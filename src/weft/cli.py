@@ -127,9 +127,7 @@ def run(args: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "weft"
-        hint = f"'{where} --help' lists what there is."
-        complain(Problem(code="FLAG-001", where=where, seen=error.format_message(), hint=hint), programs=programs)
+        complain(_misused(error), programs=programs)
         return error.exit_code
     except WeftError as error:
         for problem in error.problems:
@@ -139,6 +137,19 @@ def run(args: Sequence[str]) -> int:
         complain(_unexpected(error), programs=programs)
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _misused(error: click.ClickException) -> Problem:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    where = context.command_path if context else "weft"
+    hint = f"'{where} --help' lists what there is."
+    # Some commands take a lab as a word, so others are given one that way, too.
+    taken_for_another = type(error) is click.UsageError or isinstance(getattr(error, "param", None), click.Argument)
+    options = {name for each in context.command.params for name in each.opts} if context else set()
+    for option in sorted({"--lab", "--name"} & options):
+        if taken_for_another:
+            hint = f"A lab is named by {option} NAME. {hint}"
+    return Problem(code="FLAG-001", where=where, seen=error.format_message(), hint=hint)
 
 
 def _unexpected(error: ImportError | OSError) -> Problem:

@@ -48,7 +48,7 @@ def test_a_node_that_is_well(cluster: Cluster):
     assert " ready, up " in lines[0]
     assert lines[1].endswith("vxlan, flannel-v6.1 flannel.1, MTU of pods 1430")
     assert "172.31.0.1 fd31::1, MTU 1500" in lines[2]
-    assert re.search(r"public IP 172.31.0.1 fd31::1, the store's, for 23 h 59 min more$", lines[4])
+    assert re.search(r"public IP 172.31.0.1 fd31::1, held by the store, for 23 h 59 min more$", lines[4])
     assert lines[5].endswith("1 served, 0 not served or only in part, 0 refused")
     assert re.search(r"Linux .*, Python 3\..*, packet filter iptables \d", lines[-1])
 

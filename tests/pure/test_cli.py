@@ -189,6 +189,14 @@ def test_a_program_that_cannot_be_run_ends_as_in_a_shell(monkeypatch, capsys):
         (["lab", "upp"], "weft: FLAG-001 weft lab: There is no command 'upp'. Did you mean 'up'? 'weft lab --help'"),
         (["lab", "up", "--nods", "3"], "weft: FLAG-001 weft lab up: No such option '--nods'."),
         (["lab", "up", "--nodes", "x"], "weft: FLAG-001 weft lab up: Invalid value for '--nodes': 'x'"),
+        (
+            ["lab", "ps", "x"],
+            "weft: FLAG-001 weft lab ps: Got unexpected extra argument (x). A lab is named by --lab NAME.",
+        ),
+        (
+            ["lab", "up", "x"],
+            "weft: FLAG-001 weft lab up: Invalid value for '[FILE]': File 'x' does not exist. A lab is named by --name",
+        ),
         (["lab", "run", "web"], "weft: FLAG-001 weft lab run: Missing option '--node'. 'weft lab run --help' lists"),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_node_that_is_well():
         "network    10.5.0.0/16 fd00::/48, vxlan, flannel.1, MTU of pods 1430",
         "uplink     eth0 (index 2), 172.31.0.1, MTU 1500",
         "           the default route leads there",
-        "lease      10.5.1.0/24, public IP 203.0.113.7, the store's, for 23 h 59 min more",
+        "lease      10.5.1.0/24, public IP 203.0.113.7, held by the store, for 23 h 59 min more",
         "peers      1 served, 0 not served or only in part, 0 refused",
         "routes     3 repairs (FDB-001 1, ROUTE-001 2)",
         "calls      bridge ADD 9 (2 failed), 4 ms, 31.5 at worst",

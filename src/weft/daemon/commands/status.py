@@ -65,7 +65,7 @@ def lines(state: NodeState) -> Iterator[str]:
         yield f"uplink     {uplink.name} (index {uplink.index}), {' '.join(uplink.addresses)}, MTU {uplink.mtu}"
         yield f"           {uplink.why}"
     if lease is not None:
-        source = "the store's" if lease.confirmed else "from an earlier run, until the store answers"
+        source = "held by the store" if lease.confirmed else "from an earlier run, until the store answers"
         lasts = "" if lease.seconds is None else f", for {shortly(lease.seconds)} more"
         yield f"lease      {' '.join(lease.subnets)}, public IP {' '.join(lease.public)}, {source}{lasts}"
     if network is not None:
