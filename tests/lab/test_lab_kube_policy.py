@@ -124,7 +124,8 @@ def test_policies_of_the_api_are_applied_listed_explained_and_deleted_by_the_lab
         assert not connected(cluster, "before", "node1", web)
 
         assert "default/b → default/web" in asked(running, "preview", free)
-        assert asked(running, "apply", free) == "NetworkPolicy default/free is applied\n"
+        assert asked(running, "apply", free) == "NetworkPolicy default/free is in effect\n"
+        assert "default/free" in running.run("node1", "weft", "policy", "list"), "it has waited for that"
         assert "default/free allows it" in asked(running, "explain", "b", f"web:{PORT}")
         assert connected(cluster, "after", "node1", web)
         assert "default/shut" in asked(running, "denied")
@@ -133,5 +134,7 @@ def test_policies_of_the_api_are_applied_listed_explained_and_deleted_by_the_lab
         assert "no policy of this name; expected one of NetworkPolicy default/shut" in asked(
             running, "delete", "free", status=2
         )
-        eventually(lambda: "default/free" not in running.run("node1", "weft", "policy", "list"))
+        listed = running.run("node1", "weft", "policy", "list")
+        assert "default/free" not in listed
+        assert "In effect since " in listed
         assert not connected(cluster, "again", "node1", web)

@@ -46,7 +46,8 @@ TakeChange = Callable[[Change | ConfigError], None]
 class PolicySource(Protocol):
     """`advice` is for people whose pod is not known. `things` is all that was told, kept up before each change.
 
-    `node` is this node's name once that is known, empty where pods do not say on which node they are.
+    `node` is this node's name once that is known, empty where pods do not say on which node they are. `settled`: all
+    that was read is in what was told.
     """
 
     @property
@@ -57,6 +58,13 @@ class PolicySource(Protocol):
 
     @property
     def things(self) -> Mapping[Id, Thing]: ...
+
+    @property
+    def settled(self) -> bool: ...
+
+    def form(self, name: Id) -> str:
+        """Tell whether a policy or a namespace was read as somebody wrote it; empty where there is none."""
+        ...
 
     async def run(self, take: TakeChange) -> NoReturn:
         """Give `take` all there is, then each change, or why it is not known."""
@@ -77,10 +85,15 @@ class Files:
 
     advice = "Add it where the policies are read"
     node = ""
+    settled = True
 
     def __init__(self, path: Path) -> None:
         self.things: dict[Id, Thing] = {}
         self._path = path
+
+    def form(self, name: Id) -> str:  # noqa: ARG002 - the protocol has it
+        """A file's time says more (`Change.written`)."""
+        return ""
 
     async def ask(self, pod: Id) -> None:
         """Files are looked at often enough."""

@@ -6,7 +6,7 @@ Nothing is written before everything that was there at the start is known: polic
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from weft.config.options import Options
 from weft.daemon.disk import instance
 from weft.daemon.planes.plane import Keeper
 from weft.daemon.policycuts import Cuts, of_kernel
+from weft.daemon.policyeffect import Effects, unenforced
 from weft.daemon.policygate import PolicyGate
 from weft.daemon.policypods import Attachments, PodsHere
 from weft.daemon.policyterm import PolicyPlane, Term, settings_of
@@ -30,10 +31,11 @@ from weft.kernel.netfilter.policies import PolicyTables
 from weft.kernel.tools import Tools
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.objects import Key, Objects
+from weft.model.lease import Lease
 from weft.model.net import ip_in
 from weft.model.node.history import History
-from weft.model.node.nodestate import PolicyState
-from weft.model.policy import DIRECTIONS, ClusterPolicy, Pod, Policy, Thing
+from weft.model.node.nodestate import PoliciesTold, PolicyState
+from weft.model.policy import DIRECTIONS, ClusterPolicy, Pod, Policy, Thing, id_of
 from weft.model.text import counted
 
 log = logging.getLogger(__name__)
@@ -105,6 +107,7 @@ class Enforcement:
         self._here = PodsHere()
         self._known: frozenset[Problem] = frozenset()  # of policies
         self._written = 0.0
+        self._effects = Effects()
         self._read = asyncio.Event()
         self._live: asyncio.Future[Callable[[], Attachments]] = asyncio.get_running_loop().create_future()
 
@@ -140,6 +143,13 @@ class Enforcement:
         at_rest = term is not None and term.holds and term.keeper.is_idle and not term.keeper.tally.failing
         return self._written if at_rest else None
 
+    def told(self, names: Iterable[str], others: Iterable[Lease] = ()) -> PoliciesTold:
+        """Of objects by their `names`, and of `others`' nodes."""
+        settled = self._source.settled and self.as_of is not None
+        ids = {name: found for name in names if (found := id_of(name)) is not None}
+        forms = {name: form for name, found in ids.items() if (form := self._source.form(found))}
+        return PoliciesTold(effect=self._effects.now, settled=settled, forms=forms, unenforced=unenforced(others))
+
     @property
     def keeper(self) -> Keeper | None:
         return None if self.term is None else self.term.keeper
@@ -160,6 +170,7 @@ class Enforcement:
             transactions=self._transactions.copy(),
             waited=self.gate.waited.copy(),
             cut=0 if self.cuts is None else self.cuts.done,
+            effect=self._effects.now,
             age=0.0 if self._unread_since is None else round(self._clock() - self._unread_since, 1),
         )
 
@@ -177,6 +188,7 @@ class Enforcement:
         """`inputs` are asked for again and again: the node may get another subnet."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._source.run(self._take))
+            tasks.create_task(self._effects.run(lambda: self.as_of is not None, lambda: self._plane.made))
             if self.cuts is not None:
                 tasks.create_task(self.cuts.run(self))
             live = await asyncio.shield(self._live)
@@ -247,6 +259,7 @@ class Enforcement:
         self._known = frozenset(found.problems)
         self._unread = found.problems[0] if found.problems else None
         self._written = found.written
+        self._effects.take(found)
         if not self._read.is_set() or any(isinstance(each, Policy | ClusterPolicy) for each in found.put):
             kinds = Counter(name[0] for name in self._source.things)
             policies, pods = kinds["policy"] + kinds["clusterpolicy"], counted(kinds["pod"], "pod")

@@ -144,8 +144,6 @@ class Node:
         )
         self._status.parts[POLICIES] = lambda: found.problem
         self._status.losses[POLICIES] = lambda: found.loss
-        self._status.policies = lambda: found.as_of
-        self._status.pods_at = found.pods_at
         return found
 
     async def _start(
@@ -270,7 +268,7 @@ class Node:
     async def _acquire(self, leasing: Leasing, inputs: Inputs, previous: Subnets) -> bool:
         """While the store is away, an earlier run's lease will do. False when there is none now."""
         try:
-            await leasing.acquire(inputs.backend.advertise(inputs), previous)
+            await leasing.acquire(inputs.attrs, previous)
         except Unavailable as error:
             problem = error.problems[0]
             if problem.code == "STORE-001" and leasing.use_recorded():

@@ -283,7 +283,7 @@ def _inputs(known: Known, facts: Facts, identity: Identity) -> Inputs:
         forward_rules=options.iptables_forward_rules,
         blackhole_route=options.ip_blackhole_route,
         relays=options.mesh_relay,
-        policies=options.network_policy != "off",
+        policies="" if options.network_policy == "off" else options.network_policy,
     )
 
 

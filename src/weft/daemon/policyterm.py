@@ -23,6 +23,9 @@ class PolicyPlane(Plane, Protocol):
     @property
     def transactions(self) -> Durations: ...
 
+    @property
+    def made(self) -> int: ...
+
 
 class Term:
     """As long as the settings are the same."""

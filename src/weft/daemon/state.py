@@ -60,6 +60,7 @@ class _Question(Value):
     after: int = 0
     mesh: MeshAsk | None = None
     addresses: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class Reporter:
@@ -147,10 +148,14 @@ class Reporter:
         return self._told(asked)
 
     def _told(self, asked: _Question) -> bytes:
-        status = self.status
-        if asked.ask == "pods" and status.pods_at is not None:
-            return msgspec.json.encode(status.pods_at(asked.addresses))
-        return msgspec.json.encode(status.history.told(asked.after)) if asked.ask == "events" else b""
+        if asked.ask == "events":
+            return msgspec.json.encode(self.status.history.told(asked.after))
+        if asked.ask == "pods" and self.policies is not None:
+            return msgspec.json.encode(self.policies.pods_at(asked.addresses))
+        if asked.ask == "policies" and self.policies is not None:
+            leases = () if self.network is None else self.network.roster.believed.values()
+            return msgspec.json.encode(self.policies.told(asked.names, leases))
+        return b""
 
     async def _commanded(self, ask: MeshAsk) -> MeshDone:
         try:
@@ -183,7 +188,7 @@ def _looking(report: Reporter, now: float, counted: Mapping[Key, Traffic], most:
         waited=report.calls.waited.copy(),
         heard=None if heard is None else round(max(0.0, now - heard), 1),
         mesh=report.store.mesh(),
-        policies=None if status.policies is None else status.policies(),
+        policies=None if report.policies is None else report.policies.as_of,
         policy=None if report.policies is None else report.policies.state(),
     )
     if network is None:

@@ -69,8 +69,7 @@ class Upkeep:
         parts.start("memory", self._leasing.remember)
 
     def _attrs(self) -> LeaseAttrs:
-        inputs = self._network.inputs
-        return inputs.backend.advertise(inputs)
+        return self._network.inputs.attrs
 
     async def _keep_lease(self) -> None:
         """One that is lost is taken again in place, the same subnet first."""

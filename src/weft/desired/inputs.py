@@ -12,9 +12,9 @@ from weft.model.errors import ConfigError, PeerError, Problem
 from weft.model.kernel.links import Link
 from weft.model.kernel.objects import KernelState
 from weft.model.keyed import Key
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import Lease, LeaseAttrs, PolicyMode
 from weft.model.net import Ip, Mac, Net
-from weft.model.value import Value
+from weft.model.value import Value, replace
 
 LEAST_MTU: Final = {4: 68, 6: 1280}  # RFC 791; RFC 8200 §5: below it the kernel turns IPv6 off on a device
 _OptionsT = TypeVar("_OptionsT", bound=Value)
@@ -79,7 +79,13 @@ class Inputs(Value):
     forward_rules: bool = True
     blackhole_route: bool = False
     relays: bool = True
-    policies: bool = False
+    policies: PolicyMode = ""
+
+    @property
+    def attrs(self) -> LeaseAttrs:
+        """What this node publishes of itself."""
+        attrs: LeaseAttrs = replace(self.backend.advertise(self), policies=self.policies)
+        return attrs
 
 
 def options_of(inputs: Inputs, kind: type[_OptionsT]) -> _OptionsT:

@@ -7,7 +7,7 @@ without an answer.
 import errno
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,7 +16,7 @@ import msgspec
 from weft.kernel.unixsockets import SEAL, Holder, holders_below, is_root, peer_of, seal
 from weft.model.errors import ConfigError, Problem, Unavailable
 from weft.model.node.meshstate import MeshAsk, MeshDone
-from weft.model.node.nodestate import HealthState, NodeState, Plan, PlanAnswer
+from weft.model.node.nodestate import HealthState, NodeState, Plan, PlanAnswer, PoliciesTold
 
 PREFIX: Final = "weft/"
 INSTANCE: Final = "instance/"
@@ -39,6 +39,11 @@ T = TypeVar("T")
 def ask_events(after: int) -> bytes:
     """The answer is `model.node.history.EventsSince`."""
     return b'{"ask":"events","after":%d}\n' % after
+
+
+def ask_policies(names: Sequence[str]) -> bytes:
+    """The answer is `model.node.nodestate.PoliciesTold`; a question may have 4 KiB."""
+    return msgspec.json.encode({"ask": "policies", "names": names}) + b"\n"
 
 
 def names(sockets: str) -> list[str]:
@@ -173,6 +178,11 @@ def pods_at(name: str, addresses: Iterable[str]) -> dict[str, str]:
         question = msgspec.json.encode({"ask": "pods", "addresses": wanted[start : start + _ADDRESSES]}) + b"\n"
         found |= _read(name, question, dict[str, str])
     return found
+
+
+def policies(name: str) -> PoliciesTold:
+    """Raises `Unavailable` of one that enforces none, too."""
+    return _read(name, ask_policies(()), PoliciesTold)
 
 
 def health(name: str) -> HealthState:

@@ -206,6 +206,12 @@ class SetPolicies(Asked[LabReport], kw_only=False):
     delete: list[str] = field(default_factory=list)
 
 
+class AwaitPolicies(Asked[Nothing], kw_only=False):
+    """Wait until all nodes have in effect what Kubernetes' API has, known by `forms`; that of what is gone is empty."""
+
+    forms: dict[str, str]
+
+
 class Denied(Asked[list[report.RefusedReport]], kw_only=False):
     """Who was refused, by the nodes that enforce policies."""
 
@@ -299,6 +305,7 @@ Request = (
     | Names
     | Expose
     | Unexpose
+    | AwaitPolicies
     | Denied
     | Down
     | Changing

@@ -10,6 +10,10 @@ from weft.model.value import Value
 LEASE_TTL: Final = 86400
 
 
+# What a node does with policies; empty where it does not say, as flanneld does not.
+PolicyMode = Literal["", "enforce", "audit"]
+
+
 class LeaseAttrs(Value, gc=False):
     """The part of a lease that its node publishes (flannel.md §4.2)."""
 
@@ -18,6 +22,7 @@ class LeaseAttrs(Value, gc=False):
     backend: str = ""
     data: Any = None  # decoded JSON (for vxlan `{"VNI": 1, "VtepMAC": "aa:…"}`), None when absent
     data_v6: Any = None
+    policies: PolicyMode = ""
 
     @property
     def publics(self) -> tuple[Ip, ...]:

@@ -22,10 +22,31 @@ DIRECTIONS: Final[tuple[Direction, ...]] = ("ingress", "egress")
 PEERS_KEY: Final[dict[Direction, str]] = {"ingress": "from", "egress": "to"}
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("tcp", "udp", "sctp")
 LAST_PORT: Final = 65535
+IdKind = Literal["policy", "clusterpolicy", "namespace", "pod"]
 # Of an object: its kind, its namespace (a namespace has none) and its name.
-Id = tuple[Literal["policy", "clusterpolicy", "namespace", "pod"], str, str]
+Id = tuple[IdKind, str, str]
+# Their kinds in the API.
+KINDS: Final[dict[IdKind, str]] = {
+    "policy": "NetworkPolicy",
+    "clusterpolicy": "ClusterNetworkPolicy",
+    "namespace": "Namespace",
+    "pod": "Pod",
+}
 # The label that each namespace has by itself: its name.
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+def name_of(thing: Id) -> str:
+    """As people name it: `NetworkPolicy shop/web`, `Namespace shop`."""
+    kind, namespace, name = thing
+    return f"{KINDS[kind]} {f'{namespace}/' if namespace else ''}{name}"
+
+
+def id_of(name: str) -> Id | None:
+    """What `name_of` has named; None for what is of no such kind."""
+    word, _, path = name.partition(" ")
+    namespace, _, own = path.rpartition("/")
+    return next(((kind, namespace, own) for kind, each in KINDS.items() if each == word), None)
 
 
 class Requirement(Value, kw_only=False, gc=False):

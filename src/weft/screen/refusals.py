@@ -1,13 +1,17 @@
 """Who is restricted and who was refused by policies, for people: tables, or a line for each refusal as it comes."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from weft.desired.policy.refusals import PodsHere, Refusal, Refused
 from weft.model.net import with_port
 from weft.model.policy import DIRECTIONS
-from weft.model.text import counted, shortly, table
+from weft.model.text import counted, shortly, some_of, table
+from weft.screen.ineffect import in_effect
 
 _HEADING = ("AGO", "DIRECTION", "FROM", "TO", "PACKETS", "BY")
+_NOBODY: Final = "No weftd answers here: since when, and whether other nodes enforce policies, is not known."
+_NAMED: Final = 5
 _INTO = {"ingress": "into", "egress": "out of"}
 
 
@@ -31,6 +35,10 @@ def shown_here(seen: PodsHere) -> str:
         for each in seen.pods
     ]
     lines = ["An audit: nothing is refused."] if seen.audit else []
+    lines += [_NOBODY] if seen.effect is None else in_effect(seen.effect)
+    if seen.unenforced:
+        nodes = some_of(seen.unenforced, _NAMED)
+        lines.append(f"Not enforced, as far as weft knows, on {counted(len(seen.unenforced), 'other node')}: {nodes}.")
     lines += map(str, seen.problems)
     return (table(("POD", "ADDRESSES", *map(str.upper, DIRECTIONS)), rows) if rows else "no pods\n") + "".join(
         f"{line}\n" for line in lines

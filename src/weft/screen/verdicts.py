@@ -10,8 +10,11 @@ from weft.desired.policy.preview import Pair, Preview
 from weft.desired.policy.question import Question, flows, question
 from weft.desired.policy.verdict import PolicyVerdict, ServiceVerdict, Verdict, World
 from weft.model.net import with_port
+from weft.model.node.nodestate import PolicyEffect
 from weft.model.policy import Action
+from weft.model.value import replace
 from weft.screen.documents import show_report
+from weft.screen.ineffect import in_effect
 
 _ENDS: Final[dict[Action, str]] = {"Accept": "allows it", "Deny": "denies it", "Pass": "ends the tier"}
 
@@ -24,8 +27,8 @@ def asked_about(source: str, target: str) -> Question:
         raise click.BadParameter(str(error), param_hint="A or B") from None
 
 
-def show_verdict(asked: Question, world: World, output: str) -> int:
-    """Returns the exit status of `explain`."""
+def show_verdict(asked: Question, world: World, output: str, effect: PolicyEffect | None = None) -> int:
+    """Returns the exit status of `explain`. Of this node's weftd `effect` says what is in effect."""
     try:
         service, found = flows(asked, world)
     except ValueError as error:
@@ -33,10 +36,11 @@ def show_verdict(asked: Question, world: World, output: str) -> int:
     verdicts = tuple(judged(each, world) for each in found)
     allowed = all(each.allowed for each in verdicts)
     if service is None:
-        show_report(output, verdicts[0], _text(_explained(verdicts[0])))
+        one = replace(verdicts[0], effect=effect)
+        show_report(output, one, _text(_explained(one)) + _here(effect))
     else:
-        report = ServiceVerdict(service=str(service), allowed=allowed, verdicts=verdicts)
-        show_report(output, report, _text(_of_service(report)))
+        report = ServiceVerdict(service=str(service), allowed=allowed, verdicts=verdicts, effect=effect)
+        show_report(output, report, _text(_of_service(report)) + _here(effect))
     return 0 if allowed else 1
 
 
@@ -46,6 +50,10 @@ def show_preview(found: Preview, output: str) -> None:
 
 def _text(lines: Iterator[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+def _here(effect: PolicyEffect | None) -> str:
+    return "" if effect is None else "\n" + _text(f"On this node: {line}" for line in in_effect(effect))
 
 
 def _of_service(found: ServiceVerdict) -> Iterator[str]:

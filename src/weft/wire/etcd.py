@@ -17,7 +17,7 @@ from weft.wire.leasedata import decode_json, encode_json, shown, unusable, v4_nu
 # Upstream's recogniser: open to the left, closed on the right, lower-case hex only.
 _ID: Final = re.compile(r"(\d+\.\d+\.\d+\.\d+)-(\d+)(?:&([a-f\d:]+)-(\d+))?\Z", re.ASCII)
 _LONGEST_ID: Final = 200
-_FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data")
+_FIELDS: Final = ("PublicIP", "PublicIPv6", "BackendType", "BackendData", "BackendV6Data", "NetworkPolicy")
 _KNOWN: Final = frozenset(_FIELDS)
 _FOLDED: Final = {name.casefold(): name for name in _FIELDS}
 
@@ -68,12 +68,17 @@ def parse_id(text: str) -> Subnets:
 
 
 def encode_attrs(attrs: LeaseAttrs) -> bytes:
-    """Compact JSON, keys in upstream's order, without empty ones."""
+    """Compact JSON, keys in upstream's order, without empty ones; the last is ours, which upstream passes over."""
     fields: dict[str, Any] = {
         "PublicIP": str(attrs.public_ip or "0.0.0.0"),  # noqa: S104 what "none" looks like, not a socket
         "PublicIPv6": None if attrs.public_ipv6 is None else attrs.public_ipv6.compressed,
     }
-    optional = (("BackendType", attrs.backend or None), ("BackendData", attrs.data), ("BackendV6Data", attrs.data_v6))
+    optional = (
+        ("BackendType", attrs.backend or None),
+        ("BackendData", attrs.data),
+        ("BackendV6Data", attrs.data_v6),
+        ("NetworkPolicy", attrs.policies or None),
+    )
     fields.update((name, value) for name, value in optional if value is not None)
     return encode_json(fields).encode()
 

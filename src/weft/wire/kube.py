@@ -25,6 +25,7 @@ MANAGED: Final = "kube-subnet-manager"
 BACKEND: Final = "backend-type"
 DATA: Final = "backend-data"
 DATA_V6: Final = "backend-v6-data"
+POLICY: Final = "network-policy"  # ours: upstream has none
 PUBLIC: Final = "public-ip"
 PUBLIC_V6: Final = "public-ipv6"
 OVERWRITE: Final = "public-ip-overwrite"
@@ -146,7 +147,7 @@ def subnets_of(node: Node) -> Subnets:
 def attrs_of(node: Node) -> LeaseAttrs:
     """Raises `PeerError`."""
     said = node.annotations
-    fields: dict[str, Any] = {"BackendType": said.get(BACKEND)}
+    fields: dict[str, Any] = {"BackendType": said.get(BACKEND), "NetworkPolicy": said.get(POLICY)}
     for name, key in ((PUBLIC, "PublicIP"), (PUBLIC_V6, "PublicIPv6")):
         if said.get(name):
             fields[key] = said[name]
@@ -162,7 +163,7 @@ def annotations_for(attrs: LeaseAttrs, node: Node) -> dict[str, str | None]:
     An operator's address overwrites the published one alone (flannel.md §5.4). A malformed one leaves what is published
     (`wrong_overwrites`): peers may reach the node only there.
     """
-    wanted: dict[str, str | None] = {MANAGED: "true", BACKEND: attrs.backend}
+    wanted: dict[str, str | None] = {MANAGED: "true", BACKEND: attrs.backend, POLICY: attrs.policies or None}
     families: tuple[tuple[str, str, str, Any, Ip | None], ...] = (
         (PUBLIC, DATA, OVERWRITE, attrs.data, attrs.public_ip),
         (PUBLIC_V6, DATA_V6, OVERWRITE_V6, attrs.data_v6, attrs.public_ipv6),

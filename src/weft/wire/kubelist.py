@@ -97,7 +97,7 @@ class Kind(Generic[T]):
         items = tuple(self._make(each) for each in found.items or ())
         return Page(items=items, version=found.metadata.version, rest=found.metadata.rest)
 
-    def one(self, body: bytes) -> T:
+    def one(self, body: bytes | msgspec.Raw) -> T:
         return self.versioned(body)[0]
 
     def versioned(self, body: bytes | msgspec.Raw) -> tuple[T, str]:

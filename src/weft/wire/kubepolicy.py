@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from weft.model.errors import Problem
-from weft.model.policy import ClusterPolicy, Id, Namespace, Pod, Policy, Service
+from weft.model.policy import KINDS, ClusterPolicy, Id, Namespace, Pod, Policy, Service, name_of
 from weft.model.value import Value, replace
 from weft.wire.clusterpolicy import read_cluster_policy
 from weft.wire.kube import EVENTS_OF_NODES, event_about
@@ -19,7 +19,6 @@ from weft.wire.policy import Unreadable, names, read_policy
 from weft.wire.policyobjects import Meta, NamespaceObject, PodObject, ServiceObject, namespace_of, pod_of, service_of
 
 _API: Final = {"policy": "networking.k8s.io/v1", "clusterpolicy": "policy.networking.k8s.io/v1beta1"}
-_KIND: Final = {"policy": "NetworkPolicy", "clusterpolicy": "ClusterNetworkPolicy"}
 _HOUR: Final = 3600
 _LONGEST_NAME: Final = 200  # of an Event's own 253
 
@@ -32,6 +31,7 @@ class PolicyText(Value, gc=False):
     name: str
     uid: str
     spec: bytes
+    generation: int = 0
 
     @property
     def id(self) -> Id:
@@ -43,6 +43,11 @@ class _PolicyObject(Value):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Applied(Value):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
 class _Resource(Value):
     name: str = ""
 
@@ -52,8 +57,10 @@ class _Resources(Value):
 
 
 def _text(found: _PolicyObject) -> PolicyText:
-    meta = found.metadata
-    return PolicyText(kind="policy", namespace=meta.namespace, name=meta.name, uid=meta.uid, spec=bytes(found.spec))
+    meta, spec = found.metadata, bytes(found.spec)
+    return PolicyText(
+        kind="policy", namespace=meta.namespace, name=meta.name, uid=meta.uid, generation=meta.generation, spec=spec
+    )
 
 
 def _cluster_text(found: _PolicyObject) -> PolicyText:
@@ -73,15 +80,38 @@ SERVICES: Final[Kind[Service]] = Kind(ServiceObject, service_of)
 PEERS: Final[Kind[Pod]] = Kind(PodObject, _peer)
 
 
+def form_of(thing: PolicyText | Namespace) -> str:
+    """Equal for what means the same: of a policy that is which object it is, and the number of its last change.
+
+    That of a namespace are its labels, since the API numbers none of its changes.
+    """
+    if isinstance(thing, Namespace):
+        return ",".join(f"{key}={value}" for key, value in sorted(thing.labels.items()))
+    return f"{thing.uid} {thing.generation}"
+
+
+def forms_in(applied: bytes) -> dict[str, str]:
+    """By their names, of what `kubectl apply -o json` says that it has put. Raises `NotTheApiError`."""
+    whole = decode(_APPLIED, applied)
+    raw = [applied] if whole.items is None else whole.items
+    kinds: dict[str, Kind[PolicyText] | Kind[Namespace]] = {
+        KINDS["policy"]: POLICIES,
+        KINDS["clusterpolicy"]: CLUSTER_POLICIES,
+        KINDS["namespace"]: NAMESPACES,
+    }
+    things = [kinds[kind].one(each) for each in raw if (kind := decode(_APPLIED, each).kind) in kinds]
+    return {name_of(thing.id): form_of(thing) for thing in things}
+
+
 def policy_of(text: PolicyText) -> tuple[Policy | ClusterPolicy, tuple[Problem, ...]]:
     """What it says. Raises `Unreadable` where it is not known which pods it selects."""
     meta = {"name": text.name, "namespace": text.namespace, "uid": text.uid}
     try:
         spec = msgspec.json.decode(text.spec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        where = f"{_KIND[text.kind]} {text.namespace}/{text.name}"
+        where = f"{KINDS[text.kind]} {text.namespace}/{text.name}"
         raise Unreadable(Problem(code="POL-005", where=where, seen=f"its spec cannot be read: {error}")) from None
-    obj: dict[str, Any] = {"kind": _KIND[text.kind], "metadata": meta, "spec": spec}
+    obj: dict[str, Any] = {"kind": KINDS[text.kind], "metadata": meta, "spec": spec}
     return read_cluster_policy(obj) if text.kind == "clusterpolicy" else read_policy(obj)
 
 
@@ -102,7 +132,7 @@ def event_of_policy(text: PolicyText, node: str, now: datetime, message: str) ->
     Its name is the same for one message within an hour, whichever node says it.
     """
     namespace = text.namespace or EVENTS_OF_NODES
-    about = {"apiVersion": _API[text.kind], "kind": _KIND[text.kind], "name": text.name, "uid": text.uid}
+    about = {"apiVersion": _API[text.kind], "kind": KINDS[text.kind], "name": text.name, "uid": text.uid}
     if text.namespace:
         about["namespace"] = text.namespace
     seed = f"{text.uid} {int(now.timestamp() // _HOUR)} {message}"
@@ -111,4 +141,5 @@ def event_of_policy(text: PolicyText, node: str, now: datetime, message: str) ->
     return namespace, made
 
 
+_APPLIED: Final = msgspec.json.Decoder(_Applied)
 _RESOURCES: Final = msgspec.json.Decoder(_Resources)

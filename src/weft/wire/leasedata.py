@@ -13,7 +13,7 @@ from msgspec import MsgspecError
 from msgspec.json import Decoder
 
 from weft.model.errors import PeerError, Problem
-from weft.model.lease import LeaseAttrs
+from weft.model.lease import LeaseAttrs, PolicyMode
 
 # A lease takes some 200 bytes. A writer to the store may put 1.5 MB under each of thousands of names.
 LONGEST: Final = 4096
@@ -21,6 +21,7 @@ LONGEST: Final = 4096
 _MOST_NESTED: Final = 64
 # What Go's encoder escapes beyond JSON's own rules. These only ever stand inside JSON strings.
 _ESCAPES: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+_MODES: Final[dict[str, PolicyMode]] = {"enforce": "enforce", "audit": "audit"}
 # It takes no more than Go's: no NaN, no number that would become infinite, no half of a surrogate pair. Names that
 # come again are one text, which saves a megabyte with 5,000 leases.
 _JSON: Final[Decoder[Any]] = Decoder()
@@ -56,6 +57,7 @@ def decode_attrs(fields: Mapping[str, Any], where: str) -> LeaseAttrs:
             backend="" if backend is None else sys.intern(_text(backend)),
             data=fields.get("BackendData"),
             data_v6=fields.get("BackendV6Data"),
+            policies=_MODES.get(str(fields.get("NetworkPolicy")), ""),
         )
     except ValueError as error:
         raise unusable(where, str(error)) from None

@@ -54,6 +54,7 @@ class Meta(Value):
     name: str
     namespace: str = ""
     uid: str = ""
+    generation: int = 0
     labels: dict[str, str] | None = None
     annotations: Annotations | None = None
     version: str = field(name="resourceVersion", default="")

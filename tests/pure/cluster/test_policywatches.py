@@ -123,10 +123,15 @@ async def test_a_policy_is_told_with_all_of_its_peers(api, node):
     await comes(lambda: peers("bank") in api.asked)
     await asyncio.sleep(0.05)
     assert node.knows(*NAMESPACES, "shop/web")
+    assert node.watches.form(("policy", "shop", "some")) == "u-some 0"
+    assert not node.watches.settled, "it is read, and not told"
     before = len(node.told)
     api.closed.clear()
     await comes(lambda: node.knows(*NAMESPACES, "shop/web", "shop/some", "bank/a"))
     [change] = node.told[before:]
+    assert node.watches.settled
+    assert "team=a" in node.watches.form(("namespace", "", "bank"))
+    assert node.watches.form(("policy", "shop", "none")) == ""
     assert isinstance(change, Change)
     assert {str(each) for each in change.put} == {"shop/some", "bank/a"}
 

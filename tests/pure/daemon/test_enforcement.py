@@ -45,6 +45,7 @@ class Kernel:
     def __init__(self) -> None:
         self.holds: dict[Key, Object] = {}
         self.refuses = False
+        self.made = 0
 
     async def look(self, _: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         await asyncio.sleep(0)  # others go on meanwhile
@@ -56,6 +57,7 @@ class Kernel:
         for step in steps:
             if isinstance(step, Put):
                 self.holds[step.object.key] = step.object
+                self.made += not isinstance(step.object, PolicyElement)
             else:
                 del self.holds[step.object.key]
         return []
@@ -75,6 +77,7 @@ class Told:
         self.words: asyncio.Queue[World | Change | ConfigError] = asyncio.Queue()
         self.things: dict[Id, Thing] = {}
         self.asked: list[Id] = []
+        self.settled = True
 
     async def run(self, take: TakeChange) -> NoReturn:
         while True:
@@ -86,6 +89,9 @@ class Told:
                 take(Change(put=put, gone=gone, problems=found.problems, written=found.written))
             else:
                 take(found)
+
+    def form(self, name: Id) -> str:
+        return repr(self.things.get(name, "")).strip("'")
 
     async def ask(self, pod: Id) -> None:
         self.asked.append(pod)
@@ -113,7 +119,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(policygate, "_SECONDS", 0.2)
+    monkeypatch.setattr(policygate, "_SECONDS", 0.5)
     monkeypatch.setattr(policygate, "_AUDIT_SECONDS", 0.1)
     monkeypatch.setattr(enforcement, "_SETTINGS_SECONDS", 0.01)
 
@@ -347,3 +353,49 @@ def test_when_the_loop_has_ended_nobody_waits():
     gate = asyncio.run(begin())
     gate.release("k1")
     assert "weftd is ending" in gate.admit("k1", pod="default/web", uid="", ips=(), port="veth1", link="cni0")
+
+
+async def test_since_when_policies_are_in_effect_and_what_is_not_yet(node):
+    node.begin(PODS)
+    assert await node.add() == ""
+    await comes(lambda: node.policies.state().effect.since is not None)
+    first = node.policies.state().effect
+    assert (first.found, first.changing) == (False, ())
+    node.kernel.refuses = True
+    node.source.words.put_nowait(replace(PODS, policies=(SHUT,)))
+    await comes(lambda: node.policies.state().effect.changing)
+    assert node.policies.state().effect == replace(first, changing=("NetworkPolicy default/shut",))
+    told = node.policies.told(["NetworkPolicy default/shut", "NetworkPolicy default/none", "no kind"])
+    assert (told.settled, list(told.forms)) == (False, ["NetworkPolicy default/shut"])
+    node.kernel.refuses = False
+    node.policies.keeper.try_again()
+    await comes(lambda: not node.policies.state().effect.changing)
+    now = node.policies.state().effect
+    assert now.since > first.since
+    assert node.policies.told([]).settled
+    node.source.settled = False
+    assert not node.policies.told([]).settled, "what is read and not told may mean more"
+
+
+async def test_pods_that_come_and_go_change_no_policies(node):
+    node.begin(replace(PODS, policies=(SHUT,)))
+    assert await node.add() == ""
+    await comes(lambda: node.policies.state().effect.since is not None)
+    before = node.policies.state().effect
+    more = Pod(namespace="default", name="more", labels={})
+    node.source.words.put_nowait(replace(PODS, policies=(SHUT,), pods=(*PODS.pods, more)))
+    await comes(lambda: more.id in node.source.things)
+    assert node.policies.state().effect == before
+
+
+async def test_what_the_kernel_has_at_a_restart_was_in_effect_before(node):
+    node.begin(replace(PODS, policies=(SHUT,)))
+    assert await node.add() == ""
+    again = Node()
+    again.kernel.holds = node.kernel.holds
+    again.begin(replace(PODS, policies=(SHUT,)), k1=WEB)
+    try:
+        await comes(lambda: again.policies.term is not None and again.policies.state().effect.since is not None)
+        assert again.policies.state().effect.found
+    finally:
+        again.running.cancel()

@@ -1,5 +1,7 @@
 """The state of a node, as people read it."""
 
+import time
+
 import msgspec
 import pytest
 
@@ -7,11 +9,14 @@ from weft.daemon.commands.status import lines
 from weft.model.errors import Problem
 from weft.model.node.nodestate import (
     CallState,
+    Durations,
     LeaseState,
     LoopState,
     NetworkState,
     NodeState,
     PeerState,
+    PolicyEffect,
+    PolicyState,
     RefusedState,
     UplinkState,
 )
@@ -121,3 +126,28 @@ def test_what_another_version_adds_or_leaves_out_is_no_fault():
     known["new"] = {"a": 1}
     read = msgspec.json.decode(msgspec.json.encode(known), type=NodeState)
     assert read == replace(WELL, loops={})
+
+
+def test_of_policies_it_says_since_when_they_are_in_effect():
+    effect = PolicyEffect(since=time.time() - 90, changing=("NetworkPolicy shop/web",))
+    state = PolicyState(
+        mode="audit",
+        policies=3,
+        pods=5,
+        unknown=0,
+        isolated={"ingress": 2, "egress": 1},
+        elements=9,
+        transactions=Durations(),
+        waited=Durations(),
+        cut=0,
+        age=0.0,
+        effect=effect,
+    )
+    said = [line for line in lines(replace(WELL, policy=state)) if line.startswith("policies")]
+    assert said[0] == "policies   3 policy objects, in an audit; of 5 pods restricted: 2 in ingress and 1 in egress"
+    assert said[1].startswith("policies   In effect since ")
+    assert said[1].endswith(" (1 min 30 s ago).")
+    assert said[2] == "policies   Not in effect yet, what was before holds: NetworkPolicy shop/web."
+    begun = replace(state, mode="enforce", effect=replace(effect, since=None))
+    said = [line for line in lines(replace(WELL, policy=begun)) if line.startswith("policies")]
+    assert said[1:] == ["policies   Not in effect yet, it has just begun: NetworkPolicy shop/web."]

@@ -27,9 +27,8 @@ class World:
         self.refuses = ""
         self.leasing = SimpleNamespace(lease=LEASE, confirmed=True, unpublished=None, publish=self.publish)
         self.status = Status()
-        backend = SimpleNamespace(advertise=lambda _: self.attrs)
-        network = SimpleNamespace(inputs=SimpleNamespace(backend=backend, v4=LEASE.v4, v6=None))
-        self.attrs = LEASE.attrs
+        self.inputs = SimpleNamespace(attrs=LEASE.attrs, v4=LEASE.v4, v6=None)
+        network = SimpleNamespace(inputs=self.inputs)
         anything: Any = SimpleNamespace
         self.upkeep = Upkeep(
             anything(),
@@ -48,7 +47,7 @@ class World:
         self.leasing.lease = replace(self.leasing.lease, attrs=attrs)
 
     def move(self, last: int) -> None:
-        self.attrs = LeaseAttrs(public_ip=IPv4Address(f"192.0.2.{last}"))
+        self.inputs.attrs = LeaseAttrs(public_ip=IPv4Address(f"192.0.2.{last}"))
         self.upkeep._to_tell.set()
 
     @property
@@ -85,7 +84,7 @@ async def test_an_address_that_flaps_is_told_at_a_slowing_pace(world: World):
     assert world.told[0] <= 1000.25
     assert [after - before for before, after in pairwise(world.told)][:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     await turns()
-    assert world.leasing.lease.attrs == world.attrs, "and the last word is told"
+    assert world.leasing.lease.attrs == world.inputs.attrs, "and the last word is told"
     world.now += 1000
     world.move(9)
     await turns()
@@ -110,7 +109,7 @@ async def test_what_the_store_does_not_take_is_a_problem_of_readiness_until_it_d
 async def test_a_lease_of_an_earlier_run_that_tells_something_else_is_a_problem(world: World):
     world.leasing.confirmed = False
     assert world.problem is None
-    world.attrs = LeaseAttrs(public_ip=IPv4Address("192.0.2.7"))
+    world.inputs.attrs = LeaseAttrs(public_ip=IPv4Address("192.0.2.7"))
     assert world.problem is not None
     assert world.problem.code == "LEASE-004"
 

@@ -120,9 +120,9 @@ def test_forwarding_is_wanted_in_the_families_of_pods_in_which_it_was_seen():
 
 def test_with_policies_bridged_packets_pass_the_packet_filter():
     wanted = Sysctl(name="net/bridge/bridge-nf-call-iptables", value="1")
-    assert shared(replace(inputs(backend="host-gw"), policies=True)) == {wanted}
+    assert shared(replace(inputs(backend="host-gw"), policies="enforce")) == {wanted}
     assert wanted.reason() == "--network-policy"
-    both = shared(replace(inputs(family="46", backend="host-gw"), policies=True))
+    both = shared(replace(inputs(family="46", backend="host-gw"), policies="enforce"))
     assert both == {wanted, Sysctl(name="net/bridge/bridge-nf-call-ip6tables", value="1")}
 
 

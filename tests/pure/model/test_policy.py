@@ -15,6 +15,8 @@ from weft.model.policy import (
     Requirement,
     Rule,
     Selector,
+    id_of,
+    name_of,
 )
 
 WEB = Requirement("app", "In", ("web",))
@@ -95,3 +97,16 @@ def test_things_are_named():
 @pytest.mark.parametrize("changes, counts", [({}, True), ({"host_network": True}, False), ({"ended": True}, False)])
 def test_which_pods_are_meant(changes, counts):
     assert Pod(namespace="default", name="web", labels={}, **changes).counts == counts
+
+
+@pytest.mark.parametrize(
+    "name", ["NetworkPolicy shop/web", "ClusterNetworkPolicy last", "Namespace shop", "Pod shop/a"]
+)
+def test_an_object_is_known_again_by_its_name(name: str):
+    found = id_of(name)
+    assert found is not None
+    assert name_of(found) == name
+
+
+def test_a_name_of_no_such_kind_names_nothing():
+    assert id_of("ConfigMap shop/web") is None

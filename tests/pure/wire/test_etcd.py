@@ -3,7 +3,7 @@
 import json
 import time
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.pure.bent import bent_bytes, bent_json, mostly
 from tests.pure.reach import reached, reaches
 from weft.model.errors import PeerError
-from weft.model.lease import Lease, LeaseAttrs
+from weft.model.lease import Lease, LeaseAttrs, PolicyMode
 from weft.wire.etcd import (
     config_key,
     decode_attrs,
@@ -239,6 +239,12 @@ def test_value_is_upstreams_byte_for_byte(value, attrs):
     assert decode_attrs(value, "lease") == attrs
 
 
+def test_what_a_stranger_says_of_policies_is_a_mode_or_nothing():
+    for said in ('"off"', "7", '["enforce"]', "null", '"enforce\\n"'):
+        assert decode_attrs(b'{"PublicIP":"1.2.3.4","NetworkPolicy":%s}' % said.encode(), "lease").policies == ""
+    assert decode_attrs(b'{"PublicIP":"1.2.3.4","NetworkPolicy":"audit"}', "lease").policies == "audit"
+
+
 A = IPv4Address("1.2.3.4")
 
 
@@ -316,6 +322,7 @@ ATTRS = st.builds(
     backend=st.text(st.characters(exclude_categories=["Cs"])),
     data=JSON,
     data_v6=JSON,
+    policies=st.sampled_from(get_args(PolicyMode)),
 )
 
 

@@ -13,6 +13,7 @@ from tests.support.kubernetes.kubeobjects import PREFIX
 from weft.model.cluster import Malformed
 from weft.model.errors import PeerError
 from weft.model.lease import Lease, LeaseAttrs
+from weft.model.value import replace
 from weft.wire import kube
 from weft.wire.kube import Node, annotations_for, lease_of
 from weft.wire.kubelist import NotTheApiError
@@ -256,6 +257,15 @@ def test_the_patch_of_a_new_node():
 def test_a_node_that_says_it_already_needs_no_patch():
     assert annotations_for(ATTRS, managed("10.244.1.0/24")) == {}
     assert annotations_for(ATTRS, managed("10.244.1.0/24", backend_type="host-gw")) == {"backend-type": "vxlan"}
+
+
+def test_a_node_says_whether_it_enforces_policies_and_says_it_no_more():
+    enforces = replace(ATTRS, policies="enforce")
+    assert annotations_for(enforces, managed("10.244.1.0/24")) == {"network-policy": "enforce"}
+    found = lease_of(managed("10.244.1.0/24", network_policy="enforce"))
+    assert isinstance(found, Lease)
+    assert found.attrs.policies == "enforce"
+    assert annotations_for(ATTRS, managed("10.244.1.0/24", network_policy="enforce")) == {"network-policy": None}
 
 
 @pytest.mark.spec("flannel.md §5.4/public-ip-overwrite", "flannel.md 11.6/public-ip-overwrite")

@@ -106,3 +106,20 @@ def test_all_nodes_ask_for_the_same_event_at_a_policy():
     others = {name(text(), hour=4), name(text(), message="odder"), name(text(uid="u-2"))}
     assert len(others - {first}) == 3
     assert re.fullmatch(r"a{199}\.[0-9a-f]{16}", name(text(name="a" * 199 + ".b" * 20))), "253 at most"
+
+
+def test_what_kubectl_has_put_is_known_by_its_form():
+    """Another object of the name and another spec have another form; another label of a policy has not."""
+    policy = {"kind": "NetworkPolicy", **SHUT, "metadata": {**META, "generation": 3}}
+    tier = {"kind": "ClusterNetworkPolicy", "metadata": {"name": "first", "uid": "u-2", "generation": 1}, "spec": {}}
+    space = {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "a"}}}
+    other = {"kind": "ConfigMap", "metadata": {"name": "x"}}
+    whole = {"kind": "List", "items": [policy, tier, space, other]}
+    assert kubepolicy.forms_in(json.dumps(whole).encode()) == {
+        "NetworkPolicy shop/shut": "u-1 3",
+        "ClusterNetworkPolicy first": "u-2 1",
+        "Namespace shop": f"{NAME_LABEL}=shop,team=a",
+    }
+    assert kubepolicy.forms_in(json.dumps(policy).encode()) == {"NetworkPolicy shop/shut": "u-1 3"}
+    with pytest.raises(NotTheApiError):
+        kubepolicy.forms_in(b"error: no such thing")

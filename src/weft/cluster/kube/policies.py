@@ -75,6 +75,13 @@ class KubePolicies:
             client.close()
             events.close()
 
+    @property
+    def settled(self) -> bool:
+        return self._watches is not None and self._watches.settled
+
+    def form(self, name: Id) -> str:
+        return "" if self._watches is None else self._watches.form(name)
+
     async def ask(self, pod: Id) -> None:
         """Read one that was not heard of yet. What fails is left to the watch."""
         if self._watches is not None:

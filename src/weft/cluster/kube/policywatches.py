@@ -84,6 +84,15 @@ class PolicyWatches:
         if found.node == self._node:
             self._own.put(found, version)
 
+    @property
+    def settled(self) -> bool:
+        """Tell whether all that was read is in what was told."""
+        return not (self._touched or self._untold) and all(each.complete for each in self._mirrors())
+
+    def form(self, name: Id) -> str:
+        found = self._namespaces.get(name) if name[0] == "namespace" else self.text(name)
+        return "" if found is None else kubepolicy.form_of(found)
+
     def text(self, policy: Id) -> PolicyText | None:
         return (self._policies if policy[0] == "policy" else self._cluster).get(policy)
 

@@ -3,6 +3,7 @@
 It knows the names of pods elsewhere, and why policies are not in effect.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
@@ -15,6 +16,7 @@ from weft.kernel.netfilter import refused
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.policytable import INET
+from weft.model.node.nodestate import PolicyEffect
 from weft.model.node.status import POLICIES
 from weft.screen.documents import watched
 
@@ -33,11 +35,22 @@ def look() -> Refused:
 
 def here() -> PodsHere:
     """Raises `Unavailable` where no table is."""
-    held, problems = _held(), list[Problem]()
+    held, problems, told = _held(), list[Problem](), None
     for name in daemons.living():
-        with suppress(Unavailable, KeyError):  # one that stops, or with which all is well
+        with suppress(Unavailable, KeyError):  # one that enforces none or stops, or with which all is well
+            told = daemons.policies(name)
             problems.append(daemons.health(name).troubles[POLICIES])
-    return refusals.here(held, problems)
+    return refusals.here(held, problems, told)
+
+
+def effect_here() -> PolicyEffect | None:
+    """None where no weftd enforces policies, and for those whom it does not answer."""
+    if os.geteuid():
+        return None
+    for name in daemons.living():
+        with suppress(Unavailable):
+            return daemons.policies(name).effect
+    return None
 
 
 def _held() -> Held:

@@ -74,10 +74,15 @@ def explain(
     names by itself; B may be a Service (its name, svc/NAME, or its address), of which each pod is judged. Without a
     port, an echo request is judged. Policies of both ends count: what may leave A, and what may enter B.
 
+    Where this node enforces, root is told since when, and what has changed and is not in effect here yet.
+
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    from weft.daemon.commands.enforced import effect_here
+
     asked = asked_about(source, target)
-    return show_verdict(asked, read_world(files, kubeconfig, os.environ, output, asked=asked, more=more), output)
+    world = read_world(files, kubeconfig, os.environ, output, asked=asked, more=more)
+    return show_verdict(asked, world, output, None if files or more else effect_here())
 
 
 @policy.command()
@@ -132,8 +137,9 @@ def list_(pod: str, output: str) -> None:
       weft policy list
       weft policy list shop/web
 
-    It is what the kernel has, so this needs no weftd; one that runs says what is not in effect, and why. POD is
-    NAMESPACE/NAME, or NAME in namespace default.
+    It is what the kernel has, so this needs no weftd; one that runs says since when policies are in effect, what is not
+    and why, and which other nodes do not say in their leases that they enforce any. POD is NAMESPACE/NAME, or NAME in
+    namespace default.
 
     Exits 1 where nothing is enforced, and for a pod that the kernel does not have.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is

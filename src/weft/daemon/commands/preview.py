@@ -170,9 +170,11 @@ def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple
     listing, previous = placed.listing, known.previous
     if listing is None and remembered.own is not None:
         return remembered.own.lease, (), f"our lease is {remembered.own.lease.id}{_RECORDED}"
-    attrs = known.backend.desired.advertise(placed.inputs)
     chooser = Chooser(
-        netconf=known.netconf, attrs=attrs, previous=(previous.subnet_v4, previous.subnet_v6), pick=lambda _: 0
+        netconf=known.netconf,
+        attrs=placed.inputs.attrs,
+        previous=(previous.subnet_v4, previous.subnet_v6),
+        pick=lambda _: 0,
     )
     choice = (
         chooser.choose(Present(leases=remembered.leases))
@@ -181,7 +183,7 @@ def _own(known: Known, placed: Placed, remembered: Memory) -> tuple[Lease, tuple
     )
     if choice.reuse is not None:
         return choice.reuse, choice.stale, f"our lease is {choice.reuse.id}"
-    own = Lease(id="", v4=choice.v4, v6=choice.v6, attrs=attrs)
+    own = Lease(id="", v4=choice.v4, v6=choice.v6, attrs=chooser.attrs)
     nets = ", ".join(str(net) for net in own.subnets)
     return own, choice.stale, f"we have no lease; planned with {nets}, the daemon picks one at random"
 

@@ -8,10 +8,11 @@ import click
 import msgspec
 
 from weft.kernel import daemons
-from weft.model.node.nodestate import LoopState, NodeState, ailing_peers, wrong
+from weft.model.node.nodestate import LoopState, NodeState, PolicyState, ailing_peers, wrong
 from weft.model.text import counted, one_line, shortly
 from weft.screen.documents import output_option, show_report, watch_option
 from weft.screen.groups import FROM, INSTANCE, need_root
+from weft.screen.ineffect import in_effect
 
 
 @click.command()
@@ -71,6 +72,8 @@ def lines(state: NodeState) -> Iterator[str]:
     if network is not None:
         lacking, refused = len(ailing_peers(state)), len(state.refused)
         yield f"peers      {len(state.peers) - lacking} served, {lacking} not served or only in part, {refused} refused"
+    if state.policy is not None:
+        yield from (f"policies   {line}" for line in _policies(state.policy))
     for name, loop in state.loops.items():
         yield f"{name:10} {_loop(loop)}"
     for kind, calls in state.calls.items():
@@ -81,6 +84,13 @@ def lines(state: NodeState) -> Iterator[str]:
     if state.versions:
         yield f"versions   {', '.join(f'{name} {version}' for name, version in state.versions.items())}"
     yield from (f"! {line}" for line in wrong(state))
+
+
+def _policies(state: PolicyState) -> Iterator[str]:
+    restricted = " and ".join(f"{count} in {direction}" for direction, count in state.isolated.items())
+    audit = ", in an audit" if state.mode == "audit" else ""
+    yield f"{counted(state.policies, 'policy object')}{audit}; of {counted(state.pods, 'pod')} restricted: {restricted}"
+    yield from in_effect(state.effect)
 
 
 def _loop(loop: LoopState) -> str:

@@ -13,6 +13,7 @@ from weft.model.errors import Problem
 from weft.model.kernel.nftset import Element, RuleSeen
 from weft.model.kernel.policytable import unnamed
 from weft.model.net import Ip, number_of
+from weft.model.node.nodestate import PoliciesTold, PolicyEffect
 from weft.model.policy import DIRECTIONS, Direction
 from weft.model.value import Value
 
@@ -69,15 +70,19 @@ class PodHere(Value):
 class PodsHere(Value):
     """This node's pods by their names; in an audit nothing is refused. `problems` say what is not in effect.
 
-    A pod that is attached and not known is not in the tables: all of its packets are refused.
+    A pod that is attached and not known is not in the tables: all of its packets are refused. A daemon knows since when
+    its policies are in `effect`, and which other nodes do not say that they enforce any; both are None without one.
     """
 
     pods: tuple[PodHere, ...]
     audit: bool
     problems: tuple[Problem, ...]
+    effect: PolicyEffect | None = None
+    unenforced: tuple[str, ...] | None = None
 
 
-def here(held: Held, problems: Iterable[Problem] = ()) -> PodsHere:
+def here(held: Held, problems: Iterable[Problem] = (), told: PoliciesTold | None = None) -> PodsHere:
+    """`problems` and what is `told` are a daemon's."""
     known, found = _Names(held, {}), dict[tuple[str, str], set[Ip]]()
     for each in held.pods:
         ip = ip_address(each.key)
@@ -93,7 +98,13 @@ def here(held: Held, problems: Iterable[Problem] = ()) -> PodsHere:
         )
         for (pod, _), ips in sorted(found.items())
     )
-    return PodsHere(pods=tuple(pods), audit=_is_audit(held), problems=tuple(problems))
+    return PodsHere(
+        pods=tuple(pods),
+        audit=_is_audit(held),
+        problems=tuple(problems),
+        effect=None if told is None else told.effect,
+        unenforced=None if told is None else told.unenforced,
+    )
 
 
 def _is_audit(held: Held) -> bool:

@@ -1,6 +1,7 @@
 """What a flow is judged by, and what is said of it."""
 
 from weft.model.net import FAMILIES, Ip, Net
+from weft.model.node.nodestate import PolicyEffect
 from weft.model.policy import Action, ClusterPolicy, Direction, Namespace, Pod, Policy, Service
 from weft.model.value import Value, field
 
@@ -74,12 +75,15 @@ class Side(Value):
 
 
 class Verdict(Value):
+    """`effect` is that of this node's weftd, which may still be behind what was judged."""
+
     source: str
     target: str
     protocol: str
     port: int
     allowed: bool
     sides: tuple[Side, ...]  # egress first
+    effect: PolicyEffect | None = None
 
 
 class ServiceVerdict(Value):
@@ -88,6 +92,7 @@ class ServiceVerdict(Value):
     service: str
     allowed: bool
     verdicts: tuple[Verdict, ...]
+    effect: PolicyEffect | None = None
 
 
 class Asked(Value):

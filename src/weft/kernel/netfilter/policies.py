@@ -35,7 +35,10 @@ _ORDER: Final = (Empty, DeleteChain, DeleteSet)
 
 
 class PolicyTables:
-    """A plane (`daemon.planes.contract`). One caller at a time; `nf` is closed by who opened it."""
+    """A plane (`daemon.planes.contract`). One caller at a time; `nf` is closed by who opened it.
+
+    `made` counts the chains and sets that were written, and `transactions` the others.
+    """
 
     kinds = KINDS
     sweep = 60.0
@@ -45,6 +48,7 @@ class PolicyTables:
     def __init__(self, nf: NfSocket, tools: Tools, *, announces: bool = True) -> None:
         self.announces = announces
         self.transactions = Durations()
+        self.made = 0
         self._nf = nf
         self._tools = tools
         tools.own.started(nf.port)  # what is changed by this socket is no change by others
@@ -114,6 +118,7 @@ class PolicyTables:
                 middle = len(steps) // 2
                 return [*await self._try(steps[:middle]), *await self._try(steps[middle:])]
             return [_failure(step, error) for step in steps]
+        self.made += len(steps)
         return []
 
     def _change(self, steps: Sequence[Step]) -> list[Failure]:

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from weft.desired.policy.question import Question
 from weft.desired.policy.verdict import World
+from weft.lab import protocol
+from weft.lab.commands.choose import ask
 from weft.lab.kubernetes import programs
 from weft.lab.manifests import Manifest, listed
 from weft.lab.places import Place
 from weft.model.errors import Problem, Unavailable
 from weft.screen.documents import complain_beside
+from weft.wire.kubepolicy import forms_in
 
 
 def world(place: Place, output: str, environ: Mapping[str, str], asked: Question | None = None) -> World:
@@ -26,22 +29,33 @@ def world(place: Place, output: str, environ: Mapping[str, str], asked: Question
 
 
 def put(place: Place, manifests: Sequence[Manifest], environ: Mapping[str, str]) -> None:
-    """Raises `Unavailable` with kubectl's words, as `delete` does."""
-    _kubectl(place, environ, "apply", "-f", "-", stdin=json.dumps(listed(manifests)))
+    """Put them, and wait until nodes have them in effect.
+
+    Raises `Unavailable`: with kubectl's words, or with the nodes that do not have them in time. So does `delete`.
+    """
+    said = _kubectl(place, environ, "apply", "-o", "json", "-f", "-", stdin=json.dumps(listed(manifests)))
+    ask(place, protocol.AwaitPolicies(forms_in(said)))
 
 
-def delete(place: Place, name: str, environ: Mapping[str, str]) -> None:
-    """A policy by its kind and name, such as `NetworkPolicy default/web`."""
+def delete(place: Place, names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Policies by their kinds and names, such as `NetworkPolicy default/web`."""
+    for name in names:
+        _delete(place, name, environ)
+    ask(place, protocol.AwaitPolicies(dict.fromkeys(names, "")))
+
+
+def _delete(place: Place, name: str, environ: Mapping[str, str]) -> None:
     kind, _, path = name.partition(" ")
     namespace, _, own = path.rpartition("/")
     _kubectl(place, environ, "delete", kind, own, *((f"--namespace={namespace}",) if namespace else ()))
 
 
-def _kubectl(place: Place, environ: Mapping[str, str], *arguments: str, stdin: str = "") -> None:
+def _kubectl(place: Place, environ: Mapping[str, str], *arguments: str, stdin: str = "") -> bytes:
     where = {"PATH": ":".join([*programs.path(environ), environ.get("PATH", os.defpath)])}
     if missing := programs.check(["kubectl"], where):
         raise Unavailable(*missing)
     command = [programs.find("kubectl", where), f"--kubeconfig={place.kubeconfig}", *arguments]
-    ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, input=stdin.encode(), capture_output=True, check=False)
     if ran.returncode:
-        raise Unavailable(Problem("LAB-002", "kubectl", ran.stderr.strip()))
+        raise Unavailable(Problem("LAB-002", "kubectl", ran.stderr.decode(errors="replace").strip()))
+    return ran.stdout

@@ -52,8 +52,10 @@ def policy() -> None:
 def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
     """Put policies and namespaces of a FILE into the lab, and wait until all nodes enforce them.
 
-    Those of the same kind, namespace and name are replaced. A NetworkPolicy that names no namespace is in `lab`. Where
-    nodes are Kubernetes', it is in `default`, and the command does not wait for what nodes make of it.
+    Those of the same kind, namespace and name are replaced. A NetworkPolicy that names no namespace is in `lab`; where
+    nodes are Kubernetes', it is in `default`.
+
+    Exits 1 and names the nodes that do not have them in effect after half a minute: they go on trying.
 
     \b
       weft lab policy apply policies.yaml
@@ -65,8 +67,8 @@ def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
         kubepolicy.put(place, put, os.environ)
     else:
         ask(place, protocol.SetPolicies(put=put))
-    names, what = [name_of(each) for each in put], "applied" if in_api else "in effect"
-    show_report(output, {"applied": names}, "".join(f"{name} is {what}\n" for name in names))
+    names = [name_of(each) for each in put]
+    show_report(output, {"applied": names}, "".join(f"{name} is in effect\n" for name in names))
     next_commands(output, f"weft lab policy list{within(place)}", f"weft lab check{within(place)} --quick")
 
 
@@ -87,8 +89,7 @@ def delete(names: tuple[str, ...], lab: str, output: str) -> None:
     there = list(allowed.selected(_world(place, report, output)))
     gone = [_meant(name, there) for name in names]
     if _are_in_api(place, report):
-        for name in gone:
-            kubepolicy.delete(place, name, os.environ)
+        kubepolicy.delete(place, gone, os.environ)
     else:
         ask(place, protocol.SetPolicies(delete=gone))
     show_report(output, {"deleted": gone}, "".join(f"{name} is gone\n" for name in gone))

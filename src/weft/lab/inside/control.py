@@ -7,6 +7,7 @@ is 0 where the daemon is a pod, or was started by hand.
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,7 +19,7 @@ from weft.kernel.unixsockets import peer_of
 from weft.lab.inside.namespaces import Inside, Room
 from weft.lab.report import FLANNELD, News
 from weft.model.node.history import EventsSince
-from weft.model.node.nodestate import HealthState, NodeState
+from weft.model.node.nodestate import HealthState, NodeState, PoliciesTold
 from weft.model.text import one_line
 from weft.model.value import Value
 
@@ -67,6 +68,11 @@ async def news(inside: Inside, room: Room, process: int, after: int) -> News | N
     told = await _told(inside, room, process, daemons.ask_events(after), EventsSince)
     wrong = await _told(inside, room, process, daemons.ASK_HEALTH, HealthState)
     return None if told is None or wrong is None else News(told=told, health=wrong)
+
+
+async def policies(inside: Inside, room: Room, process: int, names: Sequence[str]) -> PoliciesTold | None:
+    """What it says of a few of them; None as above, and of one that enforces none."""
+    return await _told(inside, room, process, daemons.ask_policies(names), PoliciesTold)
 
 
 async def runs(inside: Inside, room: Room) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from weft.cluster.policysource import written_at
@@ -15,6 +15,7 @@ from weft.lab.spec import Pod
 
 _FILE: Final = "lab.json"
 _LOOK_AGAIN: Final = 0.05  # seconds
+_ASKED: Final = 10  # names in one question
 _PATIENCE: Final = 30.0  # seconds until a change is in effect: half of one, on a busy machine many
 _PATH: Final = filesystem.KUBE_FLANNEL / filesystem.POLICIES.name  # as nodes see it
 
@@ -46,8 +47,15 @@ class PolicyFiles:
         """Wait until all daemons have in effect what there is now; names those that do not in time."""
         self._coming = {name: pod for name, pod in self._coming.items() if name not in running}
         written = self._write(running)
-        found = await asyncio.gather(*(_has_taken(node, written, inside) for node in nodes))
-        return [name for name in found if name]
+
+        async def has_taken(node: RunningNode) -> bool:
+            """One without a daemon takes nothing, and is not waited for."""
+            if not node.process:
+                return True
+            state = await control.state(inside, node.room, node.process)
+            return state is not None and (state.policies or 0.0) >= written
+
+        return await _late(nodes, has_taken)
 
     def _write(self, running: Mapping[str, RunningPod]) -> float:
         """Returns when."""
@@ -59,15 +67,32 @@ class PolicyFiles:
         return written_at(filesystem.POLICIES / _FILE)
 
 
-async def _has_taken(node: RunningNode, written: float, inside: Inside) -> str:
-    """Empty if it has, or if there is no daemon."""
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            while node.process:
-                state = await control.state(inside, node.room, node.process)
-                if state is not None and (state.policies or 0.0) >= written:
-                    return ""
-                await asyncio.sleep(_LOOK_AGAIN)
-    except TimeoutError:
-        return node.spec.name
-    return ""
+async def settled_in_api(nodes: Iterable[RunningNode], inside: Inside, forms: Mapping[str, str]) -> list[str]:
+    """Wait until nodes of Kubernetes have in effect what its API has; names those that do not in time.
+
+    `forms` are those of policies and namespaces, by their names; empty of what is gone.
+    """
+    names = list(forms)
+
+    async def has_taken(node: RunningNode) -> bool:
+        for start in range(0, len(names), _ASKED):
+            some = names[start : start + _ASKED]
+            told = await control.policies(inside, node.room, node.process, some)
+            if told is None or not told.settled or any(told.forms.get(name, "") != forms[name] for name in some):
+                return False
+        return True
+
+    return await _late(nodes, has_taken)
+
+
+async def _late(nodes: Iterable[RunningNode], has_taken: Callable[[RunningNode], Awaitable[bool]]) -> list[str]:
+    async def name_of_late(node: RunningNode) -> str:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while not await has_taken(node):  # noqa: ASYNC110 - a daemon is asked, and does not tell
+                    await asyncio.sleep(_LOOK_AGAIN)
+        except TimeoutError:
+            return node.spec.name
+        return ""
+
+    return [name for name in await asyncio.gather(*map(name_of_late, nodes)) if name]

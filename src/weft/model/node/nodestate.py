@@ -34,6 +34,31 @@ class Durations(Value, frozen=False):
         return Durations(counts=list(self.counts), total=self.total)
 
 
+class PolicyEffect(Value):
+    """Since when a node has policies in effect as it knows them, in seconds since 1970; None before.
+
+    With `found` they were in the kernel already when weftd saw it first, which `since` then says. `changing` are those
+    of which the latest change is not in effect: until it is, what was in effect before stays so.
+    """
+
+    since: float | None = None
+    found: bool = False
+    changing: tuple[str, ...] = ()
+
+
+class PoliciesTold(Value):
+    """What a daemon says of objects that it is asked about by name (`NetworkPolicy shop/web`).
+
+    `forms` are those that it knows (`wire.kubepolicy.form_of`); `settled`: all that it knows is in effect. `unenforced`
+    are the other nodes that do not say that they enforce policies.
+    """
+
+    effect: PolicyEffect
+    settled: bool
+    forms: dict[str, str] = field(default_factory=dict)
+    unenforced: tuple[str, ...] = ()
+
+
 class PolicyState(Value):
     """Policies that are in effect on a node, and what they cost. `isolated` counts pods, by direction.
 
@@ -52,6 +77,7 @@ class PolicyState(Value):
     waited: Durations
     cut: int
     age: float
+    effect: PolicyEffect = field(default_factory=PolicyEffect)
 
 
 class NetworkState(Value):

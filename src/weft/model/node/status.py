@@ -1,6 +1,6 @@
 """What the daemon knows about itself, for health, the log, metrics and the CNI plugins."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from weft.model.errors import Problem
@@ -21,8 +21,6 @@ class Status(Value, frozen=False):
     peers: int = 0  # that are believed
     peers_refused: int = 0
     faults: int = 0  # how often a part ended by a fault of ours and was started again
-    policies: Callable[[], float | None] | None = None  # when those in effect were written
-    pods_at: Callable[[Collection[str]], dict[str, str]] | None = None  # names of pods, by addresses
     history: History = field(default_factory=History)
 
     def look(self) -> dict[str, Problem | None]:

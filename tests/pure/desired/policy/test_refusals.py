@@ -9,6 +9,7 @@ from weft.desired.policy.refusals import Held, addresses, grown, here, refused
 from weft.model.errors import Problem
 from weft.model.kernel.nftset import Element, RuleSeen, field
 from weft.model.kernel.policytable import INET, PolicyChain, PolicyElement
+from weft.model.node.nodestate import PoliciesTold, PolicyEffect
 from weft.model.policy import ClusterPolicy, PodPeer, Policy, Rule, Selector
 from weft.model.value import replace
 from weft.screen.refusals import line, shown, shown_here
@@ -101,6 +102,9 @@ def test_what_has_no_ports_has_its_protocols_name_alone():
     assert f"→ {FAR6} icmpv6, 1 packet" in line(other)
 
 
+NOBODY = "No weftd answers here: since when, and whether other nodes enforce policies, is not known."
+
+
 def test_the_pods_of_a_node_and_the_policies_that_restrict_them():
     both = replace(ATTACHED, ips=(IP, FAR6))
     [pod] = here(held(SHOP, POD, SHUT, ALLOWS, LAST, attached=both)).pods
@@ -135,14 +139,18 @@ def test_what_is_attached_without_a_name_is_listed_and_an_unknown_pod_is_not():
     unknown = Problem("POL-003", "policies", "no Pod is read for what runs here as shop/web")
     seen = here(held(), [unknown])
     assert seen.pods == ()
-    assert shown_here(seen) == f"no pods\n{unknown}\n"
+    assert shown_here(seen) == f"no pods\n{NOBODY}\n{unknown}\n"
 
 
 def test_how_people_read_a_nodes_pods():
-    heading, pod, audit = shown_here(here(held(SHOP, POD, SHUT, mode="audit"))).splitlines()
+    heading, pod, audit, since = shown_here(here(held(SHOP, POD, SHUT, mode="audit"))).splitlines()
     assert heading.split() == ["POD", "ADDRESSES", "INGRESS", "EGRESS"]
     assert pod.split() == ["shop/web", str(IP), "shop/shut", "open"]
-    assert audit == "An audit: nothing is refused."
+    assert (audit, since) == ("An audit: nothing is refused.", NOBODY)
+    told = PoliciesTold(effect=PolicyEffect(since=0.0, found=True), settled=True, unenforced=("node2 (10.0.0.2)",))
+    since, elsewhere = shown_here(here(held(SHOP, POD, SHUT), told=told)).splitlines()[2:]
+    assert ": the kernel had them when weftd began (" in since
+    assert elsewhere == "Not enforced, as far as weft knows, on 1 other node: node2 (10.0.0.2)."
     assert "no pod of Kubernetes  10.244.1.2" in shown_here(here(held(attached=replace(ATTACHED, pod="", uid=""))))
 
 

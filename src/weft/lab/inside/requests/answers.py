@@ -5,7 +5,7 @@ Each change is in the lab's history, before what it does to nodes is in theirs.
 
 import os
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, TypeVar
@@ -63,6 +63,7 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, obj
     protocol.Remove: lambda world, asked: world.remove_pod(asked.pod),
     protocol.Expose: lambda world, asked: world.expose(asked.service),
     protocol.Unexpose: lambda world, asked: world.unexpose(asked.service),
+    protocol.AwaitPolicies: lambda world, asked: _await_policies(world, asked.forms),
     protocol.Denied: lambda world, _: account.denied(world),
     protocol.Probe: _send,
     protocol.Counters: lambda world, asked: _counters(world, asked.where),
@@ -172,9 +173,19 @@ async def _set_policies(world: World, wanted: protocol.SetPolicies) -> None:
     for each in wanted.put:
         there[name_of(each)] = each
         world.history.note("configured", name_of(each), now="applied")
-    if late := await world.pods.police():
+    _refuse_late(world, await world.pods.police())
+
+
+async def _await_policies(world: World, forms: Mapping[str, str]) -> None:
+    from weft.lab.inside.policies import settled_in_api
+
+    _refuse_late(world, await settled_in_api(world.nodes.values(), world.inside, forms))
+
+
+def _refuse_late(world: World, nodes: Sequence[str]) -> None:
+    if nodes:
         hint = f"'weft lab status{world.lab.option}' says why."
-        seen = f"the policies are not in effect on {', '.join(late)} yet"
+        seen = f"the policies are not in effect on {', '.join(nodes)} yet"
         raise Unavailable(Problem("POL-003", world.lab.name, seen, hint=hint))
 
 
