@@ -55,6 +55,9 @@ def running(tmp_path_factory: pytest.TempPathFactory):
 
 def test_who_was_refused_is_told_by_names(running: Lab):
     running.weft("check", "--quick", check=False)
+    assert "On this node: In effect since " in running.run(
+        "node1", "weft", "policy", "explain", "lab/pod1-1", "lab/pod2-1"
+    )
     found = {each["node"]: each["seen"] for each in json.loads(policy(running, "denied", "-o", "json"))}
     assert list(found) == ["node1", "node2"]
     flows = found["node2"]["flows"]

@@ -388,3 +388,34 @@ def came(receiver: socket.socket) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def test_a_node_says_since_when_and_names_those_that_do_not_enforce(cluster, tmp_path, bin_dir, world):
+    """Those are known by their leases, which say it as long as they enforce."""
+    began = time.time()
+    node = begin(cluster, tmp_path, bin_dir, *world.flags).node
+    other = cluster.node(2).start()
+
+    def listed() -> dict[str, Any]:
+        return json.loads(weft(node, "policy", "list", "-o", "json").stdout)
+
+    eventually(lambda: ["172.31.0.2)" in each for each in listed()["unenforced"]] == [True])
+    first = listed()["effect"]
+    assert first["since"] >= began
+    assert (first["found"], first["changing"]) == (False, [])
+    other.stop()
+    other.start("--network-policy=audit", *world.flags[1:])
+    eventually(lambda: ["172.31.0.2, in an audit)" in each for each in listed()["unenforced"]] == [True])
+    other.stop()
+    other.start(*world.flags)
+    eventually(lambda: listed()["unenforced"] == [])
+    other.stop()
+    other.start()
+    eventually(lambda: "172.31.0.2)" in "".join(listed()["unenforced"]))
+    world.policy("shut", {"app": "b"}, ingress=[])
+    world.write()
+    eventually(lambda: listed()["effect"]["since"] > first["since"])
+    assert "In effect since " in weft(node, "status").stdout
+    node.kill()
+    alone = listed()
+    assert (alone["effect"], alone["unenforced"]) == (None, None)

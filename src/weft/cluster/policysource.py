@@ -47,7 +47,7 @@ class PolicySource(Protocol):
     """`advice` is for people whose pod is not known. `things` is all that was told, kept up before each change.
 
     `node` is this node's name once that is known, empty where pods do not say on which node they are. `settled`: all
-    that was read is in what was told.
+    that was read is in what was told. `files` is the path of a source that is one.
     """
 
     @property
@@ -61,6 +61,9 @@ class PolicySource(Protocol):
 
     @property
     def settled(self) -> bool: ...
+
+    @property
+    def files(self) -> str: ...
 
     def form(self, name: Id) -> str:
         """Tell whether a policy or a namespace was read as somebody wrote it; empty where there is none."""
@@ -89,6 +92,7 @@ class Files:
 
     def __init__(self, path: Path) -> None:
         self.things: dict[Id, Thing] = {}
+        self.files = str(path)
         self._path = path
 
     def form(self, name: Id) -> str:  # noqa: ARG002 - the protocol has it

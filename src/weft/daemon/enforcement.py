@@ -148,7 +148,13 @@ class Enforcement:
         settled = self._source.settled and self.as_of is not None
         ids = {name: found for name in names if (found := id_of(name)) is not None}
         forms = {name: form for name, found in ids.items() if (form := self._source.form(found))}
-        return PoliciesTold(effect=self._effects.now, settled=settled, forms=forms, unenforced=unenforced(others))
+        return PoliciesTold(
+            effect=self._effects.now,
+            settled=settled,
+            forms=forms,
+            unenforced=unenforced(others),
+            files=self._source.files,
+        )
 
     @property
     def keeper(self) -> Keeper | None:

@@ -72,6 +72,7 @@ class Told:
 
     advice = "Add it there"
     node = ""
+    files = ""
 
     def __init__(self) -> None:
         self.words: asyncio.Queue[World | Change | ConfigError] = asyncio.Queue()

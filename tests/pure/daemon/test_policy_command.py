@@ -1,6 +1,7 @@
 """`weft policy` by files: what people and programs read."""
 
 import json
+import time
 from pathlib import Path
 
 import click
@@ -9,6 +10,8 @@ from click.testing import CliRunner
 
 from weft.daemon.commands import policy
 from weft.model.errors import ConfigError
+from weft.model.node.nodestate import PoliciesTold, PolicyEffect
+from weft.model.value import replace
 
 CLUSTER = """
 apiVersion: v1
@@ -222,3 +225,30 @@ def test_what_would_be_free(tmp_path: Path, cluster: str, changed: str):
     (tmp_path / "pods.yaml").write_text("---".join(CLUSTER.split("---")[:3]))
     now = "--from", str(tmp_path / "pods.yaml"), "--from", changed
     assert "shop/db: its egress is restricted no more\n" in run("preview", str(tmp_path / "free.yaml"), *now)[1]
+
+
+def told(files: str = "", **changes: object) -> PoliciesTold:
+    effect = PolicyEffect(since=time.time() - 90, changing=("NetworkPolicy shop/db",))
+    return replace(PoliciesTold(effect=effect, settled=True, files=files), **changes)
+
+
+def test_a_node_that_reads_files_is_asked_before_an_api(cluster: str, changed: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(policy, "told_here", lambda: told(cluster))
+    status, text = run("explain", "shop/web", "shop/db:5432")
+    assert status == 1
+    since, behind = text.splitlines()[-2:]
+    assert since.startswith("On this node: In effect since ")
+    assert behind == "On this node: Not in effect yet, what was before holds: NetworkPolicy shop/db."
+    found = json.loads(run("explain", "shop/web", "shop/db:5432", "-o", "json")[1])
+    assert found["effect"]["changing"] == ["NetworkPolicy shop/db"]
+    assert "On this node" not in run("explain", "shop/web", "shop/db:5432", "--with", changed)[1]
+    assert "shop/db: its egress becomes restricted\n" in run("preview", changed)[1]
+
+
+def test_a_node_that_reads_an_api_says_nothing_of_other_files(cluster: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(policy, "told_here", told)
+    assert "On this node" not in run("explain", "shop/web", "shop/db", "--from", cluster)[1]
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", "/nowhere")
+    with pytest.raises(ConfigError, match="no KUBECONFIG"):
+        run("explain", "shop/web", "shop/db")

@@ -37,6 +37,7 @@ _LOOK_SECONDS: Final = 30.0  # on average, so that 5,000 nodes do not come withi
 class KubePolicies:
     """`client` is only asked for others like it. `node` says the name of this node; it raises `Unavailable`."""
 
+    files = ""
     advice = "See what `kubectl get pods -o wide` says of it, and whether the API answers"
 
     def __init__(

@@ -16,7 +16,7 @@ from weft.kernel.netfilter import refused
 from weft.kernel.netfilter.nfnetlink import NfSocket
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.policytable import INET
-from weft.model.node.nodestate import PolicyEffect
+from weft.model.node.nodestate import PoliciesTold
 from weft.model.node.status import POLICIES
 from weft.screen.documents import watched
 
@@ -43,13 +43,13 @@ def here() -> PodsHere:
     return refusals.here(held, problems, told)
 
 
-def effect_here() -> PolicyEffect | None:
-    """None where no weftd enforces policies, and for those whom it does not answer."""
+def told_here() -> PoliciesTold | None:
+    """What this node's weftd says; None where none enforces policies, and for those whom it does not answer."""
     if os.geteuid():
         return None
     for name in daemons.living():
         with suppress(Unavailable):
-            return daemons.policies(name).effect
+            return daemons.policies(name)
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from weft.daemon.commands.enforced import following, here, look, told_here
 from weft.daemon.commands.policyworld import read_world, texts, with_files
 from weft.desired.policy.advice import Advice, advice
 from weft.desired.policy.names import pod_said
@@ -48,8 +49,8 @@ class Checked(Value):
 def policy() -> None:
     """NetworkPolicies and ClusterNetworkPolicies: what they allow, why they refuse, what is wrong with them.
 
-    `explain` and `preview` ask the Kubernetes API, or read files as `check` does; none of the three needs a daemon.
-    `list` and `denied` ask this node, on which weftd enforces policies.
+    `explain` and `preview` read what this node's weftd does where it reads files, else ask the Kubernetes API; or they
+    read files as `check` does, and need no node. `list` and `denied` ask this node, on which weftd enforces policies.
     """
 
 
@@ -74,15 +75,14 @@ def explain(
     names by itself; B may be a Service (its name, svc/NAME, or its address), of which each pod is judged. Without a
     port, an echo request is judged. Policies of both ends count: what may leave A, and what may enter B.
 
-    Where this node enforces, root is told since when, and what has changed and is not in effect here yet.
+    Where this node enforces, it also says (to root) since when, and which changes are not in effect here yet.
 
     Exits 0 if it is allowed, 1 if it is refused.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.daemon.commands.enforced import effect_here
-
     asked = asked_about(source, target)
-    world = read_world(files, kubeconfig, os.environ, output, asked=asked, more=more)
-    return show_verdict(asked, world, output, None if files or more else effect_here())
+    told = None if files else told_here()
+    world = read_world(files, kubeconfig, os.environ, output, told=told, asked=asked, more=more)
+    return show_verdict(asked, world, output, None if told is None or more else told.effect)
 
 
 @policy.command()
@@ -123,7 +123,7 @@ def preview_(put: Sequence[Path], files: Sequence[Path], kubeconfig: Path | None
       weft policy preview new.yaml
       weft policy preview new.yaml --from cluster.yaml
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    now = read_world(files, kubeconfig, os.environ, output)
+    now = read_world(files, kubeconfig, os.environ, output, told=None if files else told_here())
     show_preview(preview(now, with_files(now, put, output)), output)
 
 
@@ -143,8 +143,6 @@ def list_(pod: str, output: str) -> None:
 
     Exits 1 where nothing is enforced, and for a pod that the kernel does not have.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.daemon.commands.enforced import here
-
     need_root("weft policy list")
     seen = here()
     if pod:
@@ -175,8 +173,6 @@ def denied(watch: bool, output: str) -> int:  # noqa: FBT001 - click's way
 
     Exits 1 where nothing is enforced.
     """  # noqa: D301 - click's mark for a paragraph that stays as it is
-    from weft.daemon.commands.enforced import following, look
-
     need_root("weft policy denied")
     seen = look()
     if not watch:

@@ -10,6 +10,7 @@ from weft.desired.policy.preview import applied, world_of
 from weft.desired.policy.question import Question
 from weft.desired.policy.verdict import World
 from weft.model.errors import ConfigError, Problem
+from weft.model.node.nodestate import PoliciesTold
 from weft.model.value import replace
 from weft.screen.documents import complain_beside
 from weft.wire.policyobjects import ENDINGS, read_objects
@@ -24,10 +25,13 @@ def read_world(
     environ: Mapping[str, str],
     output: str,
     *,
+    told: PoliciesTold | None,
     asked: Question | None = None,
     more: Sequence[Path] = (),
 ) -> World:
-    """The objects in `files`; without any, those of the API: all, or what the question `asked` needs.
+    """The objects in `files`; without any, those that this node's weftd has `told` that it reads from files.
+
+    Else those of the API: all, or what the question `asked` needs.
 
     Objects in the files `more` are added, or replace those of the same name. What cannot be enforced as written is said
     on standard error.
@@ -35,6 +39,8 @@ def read_world(
     if files and kubeconfig is not None:
         seen, expected = "--from and --kubeconfig", "one of them"
         raise ConfigError(Problem("FLAG-001", "weft policy", seen, expected=expected))
+    if told is not None and told.files and kubeconfig is None:
+        files = [Path(told.files)]
     if not files:
         return with_files(_of_cluster(kubeconfig, environ, asked, output), more, output)
     found = read_objects(texts(files))

@@ -50,13 +50,14 @@ class PoliciesTold(Value):
     """What a daemon says of objects that it is asked about by name (`NetworkPolicy shop/web`).
 
     `forms` are those that it knows (`wire.kubepolicy.form_of`); `settled`: all that it knows is in effect. `unenforced`
-    are the other nodes that do not say that they enforce policies.
+    are the other nodes that do not say that they enforce policies. `files` is where it reads them, without an API.
     """
 
     effect: PolicyEffect
     settled: bool
     forms: dict[str, str] = field(default_factory=dict)
     unenforced: tuple[str, ...] = ()
+    files: str = ""
 
 
 class PolicyState(Value):
