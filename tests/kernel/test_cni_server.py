@@ -92,6 +92,8 @@ def test_the_callers_files_are_used_not_the_daemons(daemon: CniDaemon, tmp_path:
     [
         ("", False, ""),
         ("/run/netns/none-here", True, 'failed to Statfs "/run/netns/none-here": no such file or directory'),
+        ("/dev/null/p1", True, 'failed to Statfs "/dev/null/p1": not a directory'),
+        (f"/{'p' * 256}", True, f'failed to Statfs "/{"p" * 256}": file name too long'),
         ("/dev/null", True, 'unknown FS magic on "/dev/null": '),
         ("/proc/self/ns/uts", True, 'failed to setns "/proc/self/ns/uts": invalid argument'),
     ],
@@ -102,6 +104,13 @@ def test_a_namespace_that_cannot_be_used_is_named(daemon: CniDaemon, path: str, 
     assert answer["gone"] is gone
     assert answer["problem"].startswith(problem)
     assert bool(answer["problem"]) is bool(problem)
+
+
+def test_a_link_to_itself_leads_to_no_namespace(daemon: CniDaemon, tmp_path: Path):
+    link = tmp_path / "p1"
+    link.symlink_to(link)
+    answer = daemon.call("ADD", {"do": "look"}, CNI_NETNS=str(link))
+    assert (answer["gone"], answer["problem"]) == (True, f'failed to Statfs "{link}": too many levels of symbolic links')
 
 
 def test_the_own_namespace_is_recognised(daemon: CniDaemon):

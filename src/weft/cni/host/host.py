@@ -42,7 +42,7 @@ NamespaceId = tuple[int, int]
 _GONE: Final = frozenset(
     f"{step} {number}"
     for step, numbers in {
-        "statfs": (errno.ENOENT, errno.ENOTDIR),
+        "statfs": (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
         "open": (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENXIO),
         "setns": (errno.EINVAL,),
     }.items()
@@ -145,6 +145,7 @@ def is_gone(problem: str) -> bool:
     """Tell whether `STEP NUMBER` says that the path leads to no network namespace any more, whatever lies there.
 
     After a crash it leads to the file or directory on which the namespace was mounted, or to a process that has ended.
+    What can lead nowhere, such as a link to itself, has not led to one either.
     """
     return problem in _GONE or problem.startswith("magic ")
 
