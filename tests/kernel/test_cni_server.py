@@ -110,7 +110,10 @@ def test_a_link_to_itself_leads_to_no_namespace(daemon: CniDaemon, tmp_path: Pat
     link = tmp_path / "p1"
     link.symlink_to(link)
     answer = daemon.call("ADD", {"do": "look"}, CNI_NETNS=str(link))
-    assert (answer["gone"], answer["problem"]) == (True, f'failed to Statfs "{link}": too many levels of symbolic links')
+    assert (answer["gone"], answer["problem"]) == (
+        True,
+        f'failed to Statfs "{link}": too many levels of symbolic links',
+    )
 
 
 def test_the_own_namespace_is_recognised(daemon: CniDaemon):

@@ -5,6 +5,7 @@ import random
 import re
 from copy import deepcopy
 from functools import reduce
+from ipaddress import ip_interface
 from itertools import product
 from operator import getitem
 
@@ -138,6 +139,19 @@ def test_another_familys_gateway_is_refused_before_anything_is_made(site, make_n
     answer = site.call(plugin, "ADD", conf | {"isDefaultGateway": True}, container=pod)
     assert "IPv4" in answer.msg
     assert "IPv6" in answer.msg
+    assert [link.name for link in site.host.rtnl.links()] == ["lo"]
+    assert [link.name for link in pod.rtnl.links()] == ["lo"]
+
+
+@pytest.mark.parametrize("address", ["224.0.0.5/24", "127.1.0.2/16", "::ffff:10.9.0.5/120"])
+@pytest.mark.parametrize("plugin", ["bridge", "ptp"])
+def test_an_address_at_which_nobody_reaches_a_pod_is_refused_before_anything_is_made(site, make_netns, plugin, address):
+    pod = make_netns()
+    ipam = {"type": "static", "addresses": [{"address": address}]}
+    answer = site.call(
+        plugin, "ADD", {"cniVersion": "1.0.0", "name": "net", "type": plugin, "ipam": ipam}, container=pod
+    )
+    assert answer.msg.startswith(f"no pod is reached at {ip_interface(address)}: it is multicast, loopback")
     assert [link.name for link in site.host.rtnl.links()] == ["lo"]
     assert [link.name for link in pod.rtnl.links()] == ["lo"]
 

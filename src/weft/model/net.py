@@ -56,7 +56,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def is_reachable(ip: Ip) -> bool:
-    """Tell whether other nodes could reach a node at this address."""
+    """Tell whether others could reach a node or a pod at this address."""
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
     scoped = isinstance(ip, IPv6Address) and ip.scope_id is not None
     return not (ip.is_unspecified or ip.is_loopback or ip.is_multicast or mapped is not None or scoped)

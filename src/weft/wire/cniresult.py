@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from weft.model.attachment import Cidr, Dns, IpConfig, Result, RouteConfig
 from weft.model.keyed import Key
-from weft.model.net import Ip
+from weft.model.net import Ip, is_reachable
 from weft.model.value import Value, field, replace
 from weft.wire import cni, cnijson
 from weft.wire.cni import CniError, failure
@@ -75,13 +75,21 @@ def _read_blocks(obj: Object) -> Result:
     )
 
 
-def check_families(ips: Sequence[IpConfig] = (), routes: Sequence[RouteConfig] = ()) -> None:
-    """Refuse a gateway of another family: no plugin can set it up."""
+def check_usable(ips: Sequence[IpConfig] = (), routes: Sequence[RouteConfig] = ()) -> None:
+    """Refuse an address at which nobody reaches a pod, and a gateway of another family, which no plugin can set up."""
+    for ip in ips:
+        check_reachable(ip.address.ip, ip.address)
     pairs = [(f"address {ip.address}", ip.address, "gateway", ip.gateway) for ip in ips]
     pairs += [(f"route to {route.dst}", route.dst, "gw", route.gw) for route in routes]
     for what, cidr, key, gateway in pairs:
         if gateway is not None and gateway.version != cidr.version:
             raise failure(f'{what}: "{key}" {gateway} is IPv{gateway.version}, and must be IPv{cidr.version}')
+
+
+def check_reachable(ip: Ip, of: Cidr) -> None:
+    """Refuse an address at which nobody reaches a pod; `of` is what the configuration or the result says."""
+    if not is_reachable(ip):
+        raise failure(f"no pod is reached at {of}: it is multicast, loopback, unspecified or IPv4-mapped")
 
 
 def render(result: Result, version: str) -> bytes:

@@ -1,6 +1,6 @@
 """host-local's configuration: which are accepted, what is made of them, and the words for the others."""
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_interface
 
 import pytest
 
@@ -116,6 +116,12 @@ def test_a_gateway_of_the_other_family(subnet, gateway, message):
         {"ranges": [[{"subnet": "10.77.0.0/16"}], [{"subnet": subnet, "gateway": gateway}]]},
         f"invalid range set 1: {message}",
     )
+
+
+@pytest.mark.parametrize("subnet", ["224.0.1.0/24", "127.8.0.0/16", "ff05::/64", "::ffff:10.9.0.0/120"])
+def test_a_subnet_whose_addresses_nobody_reaches(subnet):
+    said = f"{ip_interface(subnet)}: it is multicast, loopback, unspecified or IPv4-mapped"
+    refused({"subnet": subnet}, f"invalid range set 0: no pod is reached at {said}")
 
 
 @pytest.mark.parametrize("dst, gw", [("0.0.0.0/0", "fd00::1"), ("fd00::/8", "10.0.0.1")])

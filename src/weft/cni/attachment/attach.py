@@ -84,7 +84,7 @@ def allocate(call: Call, undo: ExitStack, pair: Pair, ipam_type: str) -> Result:
     on_failure(undo, call, lambda: interface.disable(call, pair.link, pair.link.link))
     if not result.ips:
         raise failure("IPAM plugin returned missing IP config")
-    cniresult.check_families(result.ips, result.routes)
+    cniresult.check_usable(result.ips, result.routes)
     return result
 
 

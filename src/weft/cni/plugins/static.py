@@ -95,7 +95,7 @@ def _address(text: str, wrong: str, gateway: Ip | None = None) -> IpConfig:
 def _read(call: Call) -> None:
     """Refuse what no plugin of ours can set up. Called by others, we return it as upstream does."""
     result = parse(call.config, call.version, call.args)
-    cniresult.check_families(result.ips, result.routes)
+    cniresult.check_usable(result.ips, result.routes)
 
 
 def _add(call: Call) -> bytes:

@@ -77,7 +77,7 @@ def delegate_config(conf: FlannelConf, env: PluginEnv) -> Object:
     if conf.runtime is not None:
         made["runtimeConfig"] = conf.runtime
     own = decode(Ipam, conf.ipam).routes
-    cniresult.check_families(routes=own)
+    cniresult.check_usable(routes=own)
     routes = [encode(route) for route in own]
     made["ipam"] = {
         "type": "host-local",

@@ -117,7 +117,7 @@ def parse(config: Object, version: str, args: str) -> IpamConf:
     sets = _checked(conf, version)
     if not sets:
         raise failure("no IP ranges specified")
-    cniresult.check_families(routes=conf.routes)
+    cniresult.check_usable(routes=conf.routes)
     requested = map(cnijson.parse_ip_or_cidr, (conf.from_args, *conf.of_args, *conf.runtime_ips))
     return replace(conf, sets=sets, requested=tuple(ip for ip in requested if ip is not None))
 
@@ -180,6 +180,7 @@ def _range(keys: RangeKeys) -> Range:
 
 def _subnet(cidr: Cidr) -> Net:
     subnet = cidr.network
+    cniresult.check_reachable(subnet.broadcast_address, cidr)  # the first one is no host's
     if subnet.max_prefixlen - subnet.prefixlen < _MIN_HOST_BITS:
         raise failure(f"Network {cidr} too small to allocate from")
     if cidr.ip != subnet.network_address:

@@ -40,7 +40,11 @@ def allocate(call: Call) -> Result:
     conf = _read(call)
     dns = Dns()
     if conf.resolv_conf:
-        dns = ipamconf.parse_resolv_conf(call.host.files.read(conf.resolv_conf).decode("utf-8", "replace"))
+        try:
+            text = call.host.files.read(conf.resolv_conf).decode("utf-8", "replace")
+        except OSError as error:
+            raise failure(f'"resolvConf" {conf.resolv_conf} cannot be read: {error.strerror or error}') from error
+        dns = ipamconf.parse_resolv_conf(text)
     try:
         ips = _reserve(call, conf)
     except FileNotFoundError:  # the network's first address
