@@ -41,6 +41,7 @@ class State:
         self.word = False  # a peer of our ring has spoken
         self.used = True  # a pod had an address of our home block, for all that we know
         self.ringless: Problem | None = None  # why there is no ring
+        self.uncompared: dict[int, None] = {}  # links on which to compare what is known, once fewer records come
         self.stale = True  # our record does not say what is
         self.touched = False  # others have changed who has our blocks, or how to take that
         self._rests = dict.fromkeys(kept.resting, inf)  # by run: until when
@@ -140,19 +141,27 @@ class State:
             self.greet(link)
 
     def greet(self, link: Link) -> None:
-        """On a new link, and on each when we have a ring now: tell it, or compare what is known."""
+        """On a new link, and on each when we have a ring now: tell it, or compare what is known.
+
+        Who is told of a ring compares by itself: it may have heard of all that there is from another already. Nor do
+        peers that hear of many records at the moment compare on each link that they make meanwhile.
+        """
         ring = self.ring
         if ring is None:
             return
-        begins = link.dialled is not None
         if link.ring is None:
             self.send(link, Offer(ring=ring))
             link.ring = ring.id
-            begins = True
+        elif link.ring == ring.id and link.dialled is not None:
+            if self.agreed and self.flood.busy(link.since):
+                self.uncompared[link.number] = None
+            else:
+                self.compare(link)
         if link.ring == ring.id:
             self.flood.open(link.number)
-            if begins:
-                self.send(link, Root(digest=self.known.digest.root))
+
+    def compare(self, link: Link) -> None:
+        self.send(link, Root(digest=self.known.digest.root))
 
     def recall(self, recalled: Recalled) -> None:
         """Take over what an earlier run knew of others in this ring; `Kept` knows better what is ours.
