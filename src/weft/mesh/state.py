@@ -143,8 +143,8 @@ class State:
     def greet(self, link: Link) -> None:
         """On a new link, and on each when we have a ring now: tell it, or compare what is known.
 
-        Who is told of a ring compares by itself: it may have heard of all that there is from another already. Nor do
-        peers that hear of many records at the moment compare on each link that they make meanwhile.
+        A newcomer compares, and not the peer that offers the ring: other neighbours may have told it all records
+        before. While many records come, peers compare on new links later.
         """
         ring = self.ring
         if ring is None:
