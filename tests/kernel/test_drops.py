@@ -10,13 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from tests.kernel.localprobes import local
 from tests.kernel.plainnode import WEFT, Node
 from tests.support.netns import Netns
 from weft.diag.drops import command, sources
@@ -28,7 +28,6 @@ from weft.model.kernel.policytable import INET
 
 PING = "ping -q -c3 -i0.05 -W0.2"
 SECONDS = 60
-HERE = ip_address("127.0.0.1")
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_what_has_grown_is_told_once(netns: Netns, counted: Callable[[], Counted
     netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
     source = counted()
     for port in (7, 9):  # by the rule, and because nothing listens
-        netns.call(lambda port=port: send(HERE, HERE, kind="udp", port=port, numbers=[1, 3, 5]))
+        netns.call(lambda port=port: send(local("udp", [1, 3, 5], port=port)))
     found = {each.reason: (each.count, each.code) for each in netns.call(lambda: list(source.losses()))}
     assert (found["rule"], found["Udp.NoPorts"]) == ((3, "FW-002"), (3, "VTEP-004"))
     assert netns.call(lambda: list(source.losses())) == []
@@ -129,7 +128,7 @@ def test_one_socket_asks_nf_tables_as_long_as_it_runs(netns: Netns, counted: Cal
     netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
     netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
     source = counted()
-    netns.call(lambda: send(HERE, HERE, kind="udp", port=7, numbers=[1, 3, 5]))
+    netns.call(lambda: send(local("udp", [1, 3, 5], port=7)))
     with mock.patch.object(sources.NfSocket, "open", side_effect=AssertionError("another socket")):
         assert "rule" in {each.reason for each in netns.call(lambda: list(source.losses()))}
 
@@ -148,7 +147,7 @@ def test_where_another_program_takes_the_monitor_counters_go_on(
         with ExitStack() as held, mock.patch.object(command, "_source", return_value=("drop_monitor", Taken())):
             seconds = command._each_second(places(tmp_path), held)
             first = next(seconds)
-            send(HERE, HERE, kind="udp", port=9, numbers=[1, 3, 5])
+            send(local("udp", [1, 3, 5], port=9))
             return [first, next(seconds)]
 
     (by, nothing), (_, [lost, *_]) = netns.call(told)
@@ -165,7 +164,7 @@ def test_a_rule_that_is_added_later_and_what_policies_refuse_are_told(netns: Net
     netns.run("nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; }'")
     netns.run("nft 'add rule ip x p udp dport 7 counter drop'")
     netns.run(f"nft 'add element {INET} denied-out4 {{ 10.9.0.2 . 10.9.0.3 . udp . 53 counter packets 4 bytes 9 }}'")
-    netns.call(lambda: send(HERE, HERE, kind="udp", port=7, numbers=[1, 3, 5]))
+    netns.call(lambda: send(local("udp", [1, 3, 5], port=7)))
     with mock.patch.object(sources.time, "monotonic", return_value=time.monotonic() + 1000):  # it looks again by then
         found = {each.reason: each for each in netns.call(lambda: list(source.losses()))}
     assert (found["rule"].count, found["rule"].rule) == (3, "rule of ip x p (handle 2)")

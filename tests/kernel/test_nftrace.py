@@ -1,19 +1,19 @@
 """The tables that have packets traced: the kernel takes them away, or, where it cannot, their maker does."""
 
+import socket
 from collections.abc import Sequence
-from functools import partial
-from ipaddress import ip_address
 
 import pytest
 
+from tests.kernel.localprobes import local
 from tests.support.netns import Netns
 from weft.diag.sight import listings, look
-from weft.diag.trace.probes import ProbesSeen, patterns
-from weft.diag.trace.ruled import dropped
-from weft.diag.trace.sending import Filters, send, told
+from weft.diag.trace.following import Filters, Ground
+from weft.diag.trace.probes import Probe, ProbesSeen, patterns
+from weft.diag.trace.ruled import Ruling, dropped
+from weft.diag.trace.sending import send, told
 from weft.kernel.netfilter import nftrace
 
-HERE = ip_address("127.0.0.1")
 DROP = "nft add table ip x; nft 'add chain ip x p { type filter hook input priority 0; policy drop; }'"
 
 
@@ -21,7 +21,7 @@ def steps(netns: Netns) -> list[tuple[str, int]]:
     """The chains that dropped three probes, and how many."""
     numbers = [1, 3, 5]
     sock = netns.call(lambda: nftrace.listen(patterns("icmp", numbers)))
-    netns.call(lambda: send(HERE, HERE, kind="icmp", port=0, numbers=numbers))
+    netns.call(lambda: send(local("icmp", numbers)))
     found = [
         (f"{each.family} {each.table} {each.chain}", each.count)
         for each in dropped(nftrace.take(sock), nftrace.tables(sock))
@@ -44,15 +44,25 @@ def test_two_traces_at_once(netns: Netns):
         assert netns.run("nft list tables").count("weft-trace-") == 2
 
 
+class _One(Ground):
+    """One namespace, of whose packet filter alone is asked."""
+
+    def __init__(self, netns: Netns) -> None:
+        self._netns = netns
+
+    def filtered(self, place: str, probe: Probe) -> socket.socket:  # noqa: ARG002 - there is one place
+        return self._netns.call(lambda: nftrace.listen(patterns(probe.kind, probe.numbers)))
+
+    def told(self, place: str, ruling: Ruling) -> Ruling:  # noqa: ARG002 - there is one place
+        return self._netns.call(lambda: told(ruling))
+
+
 def test_that_no_probe_is_left_is_known_at_once_and_who_dropped_them_later_too(netns: Netns):
     netns.run(DROP)
     numbers, seen = [1, 3, 5], ProbesSeen()
-    listen = partial(nftrace.listen, patterns("icmp", numbers))
-    with Filters(
-        ["node"], lambda _: netns.call(listen), lambda _, ruling: netns.call(partial(told, ruling))
-    ) as filters:
+    with Filters(_One(netns), ["node"], local("icmp", numbers)) as filters:
         assert not filters.have_dropped(1)
-        netns.call(lambda: send(HERE, HERE, kind="icmp", port=0, numbers=numbers))
+        netns.call(lambda: send(local("icmp", numbers)))
         assert filters.have_dropped(3)
         assert not filters.have_dropped(4)
         filters.explain(seen)

@@ -11,7 +11,7 @@ import msgspec
 from weft.diag.check.trial import Outcome, Trial
 from weft.diag.sight.interfaces import InterfaceState
 from weft.diag.sight.node import Hanging
-from weft.diag.trace.probes import Kind, Sent
+from weft.diag.trace.probes import Probe, Sent
 from weft.diag.trace.ruled import Ruling
 from weft.lab import report
 from weft.lab.links import Change
@@ -124,25 +124,20 @@ class Try(Asked[list[Outcome]], kw_only=False):
 
 
 class Capture(Asked[Nothing], kw_only=False):
-    """A packet socket on one link, or with "" on all; it comes with the answer."""
+    """A packet socket on one link, or with "" on all; it comes with the answer.
+
+    With `longest`, frames of more bytes are left out, and of the others those are kept in which a probe lies.
+    """
 
     where: str
     link: str
+    longest: int = 0
 
 
-class Probe(Asked[Sent], kw_only=False):
-    """Send a probe with each of `numbers`.
+class Send(Asked[Sent], kw_only=False):
+    """Send probes from a node or pod."""
 
-    With `kind` "icmp" there is no port. `sizes` are theirs in order; without, they are small.
-    """
-
-    source: str
-    address: str
-    target: str
-    kind: Kind
-    numbers: list[int]
-    port: int = 0
-    sizes: list[int] = field(default_factory=list)
+    probe: Probe
 
 
 class Counters(Asked[dict[str, int]], kw_only=False):
@@ -158,11 +153,10 @@ class OnLinks(Asked[list[Hanging]], kw_only=False):
 
 
 class Filtered(Asked[Nothing], kw_only=False):
-    """Have packet filters tell what they do with probes (`nftrace.listen`); the socket comes with the answer."""
+    """Have packet filters tell what they do with a probe (`nftrace.listen`); the socket comes with the answer."""
 
     where: str
-    kind: Kind
-    numbers: list[int]
+    probe: Probe
 
 
 class Tell(Asked[Ruling], kw_only=False):
@@ -296,7 +290,7 @@ Request = (
     | PingAll
     | Try
     | Capture
-    | Probe
+    | Send
     | Counters
     | OnLinks
     | Filtered

@@ -24,7 +24,7 @@ from weft.diag.sight.node import Lost, Proof, Sight
 from weft.diag.sight.peers import peers
 from weft.diag.sight.pods import Pods, pods_of
 from weft.diag.sight.routing import address_on
-from weft.diag.trace.probes import patterns, so_many
+from weft.diag.trace.probes import Probe, patterns, so_many
 from weft.diag.trace.proving import prove
 from weft.diag.trace.ruled import ends_of_dropped
 from weft.diag.trace.sending import send
@@ -105,8 +105,11 @@ def _refused(sight: Sight, pods: Pods, lost: Sequence[_Sent]) -> set[tuple[Ip, I
         for start in range(0, len(lost), _AT_ONCE):
             for each, number in zip(lost[start : start + _AT_ONCE], numbers[start:], strict=False):
                 pod = pods.named(str(each.source))
-                words = partial(send, each.source, each.target, kind="icmp", port=0, numbers=[number])
-                pods.run(pod.name if pod is not None else "", words)
+                place = "" if pod is None else pod.name
+                probe = Probe(
+                    source=place, address=str(each.source), target=str(each.target), kind="icmp", numbers=[number]
+                )
+                pods.run(place, partial(send, probe))
             time.sleep(_ON_THE_WAY)
             found |= ends_of_dropped(nftrace.take(sock), nftrace.tables(sock), POLICY_TABLE)
     return found

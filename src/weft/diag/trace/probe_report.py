@@ -1,17 +1,21 @@
 """A trace that was tried by probes: the legs with their counts, and what became of it. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from weft.diag.sizes import largest
 from weft.diag.trace.hops import End, Hop, Leg, Visit, counted, legs, unreached
 from weft.diag.trace.outcome import Answers, outcome
-from weft.diag.trace.probes import Kind, ProbesSeen, TooLarge
+from weft.diag.trace.probes import Probe, ProbesSeen, TooLarge
 from weft.diag.trace.ruled import Ruling
 from weft.diag.trace.sequence import Stage, diagram, lines
 from weft.diag.trace.sized import Sized, of_size
 from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
+
+# Sends one probe of each size, and gives their numbers and what both ends saw of them.
+Count = Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]]
+LookAgain = Callable[[], Sequence[Visit]]
 
 
 class SourceSeen(Value):
@@ -45,37 +49,35 @@ class TraceReport(Value):
     sized: Sized | None = None
 
 
-class Asked(Value):
+class Following(Value):
+    """What is followed by a probe, from `begin` to `end`. `source` and `target` are the words for it.
+
+    `beyond` is as `outcome` has it. Probes are counted at `places`, each with a link or "" for all; `ends` are
+    those of them that tell whether a probe of some size has passed. `ports` and `chosen` are as in `Wanted`.
+    """
+
     source: str
     target: str
-    kind: Kind
-    numbers: Sequence[int]
+    probe: Probe
+    begin: End
+    end: End
+    beyond: str = ""
+    places: Mapping[str, str] = {}
+    ends: Mapping[str, str] = {}
+    ports: Collection[int] = ()
+    chosen: Mapping[str, bytes] = {}
 
 
-def tried(
-    asked: Asked,
-    begin: End,
-    end: End,
-    visits: Sequence[Visit],
-    seen: ProbesSeen,
-    *,
-    beyond: str = "",
-    sized: Sized | None = None,
-) -> TraceReport:
-    """Compare what was predicted with what was seen. `beyond` is as `outcome` has it."""
-    ours = seen.towards(end.address, asked.numbers)
+def tried(what: Following, visits: Sequence[Visit], seen: ProbesSeen, sized: Sized | None = None) -> TraceReport:
+    """Compare what was predicted with what was seen."""
+    begin, end, probe = what.begin, what.end, what.probe
+    ours = seen.towards(end.address, probe.numbers)
     found = [counted(leg, lambda *at: len(seen.at(*at) & ours)) for leg in legs(begin, end, visits)]
     sources, found = _sources(found, seen, ours)
-    reached = len(_came_back(begin, found, seen) & _arrived(begin, end, seen, beyond=beyond) & ours)
+    reached = len(_came_back(begin, found, seen) & _arrived(what, seen) & ours)
     denied = len(seen.denied & ours)
-    answers = Answers(
-        sent=len(ours),
-        reached=reached,
-        denied=denied,
-        renamed=len(sources) > 1,
-        seen=seen,
-    )
-    result = outcome(found, answers, due=asked.kind != "udp", beyond=beyond)
+    answers = Answers(sent=len(ours), reached=reached, denied=denied, renamed=len(sources) > 1, seen=seen)
+    result = outcome(found, answers, due=probe.kind != "udp", beyond=what.beyond)
     if sized is not None:
         is_answer = result.problem is not None and found[result.leg].direction == "back"
         sender = end.place if is_answer else begin.place
@@ -84,11 +86,11 @@ def tried(
     if result.unseen is not None:
         found = unreached(found, result.unseen.leg, result.unseen.device)
     return TraceReport(
-        source=asked.source,
-        target=asked.target,
+        source=what.source,
+        target=what.target,
         legs=found,
         tried=len(ours),
-        elsewhere=len(asked.numbers) - len(ours),
+        elsewhere=len(probe.numbers) - len(ours),
         reached=reached,
         verdict=result.verdict,
         well=result.well,
@@ -101,56 +103,40 @@ def tried(
 
 
 def proved(
-    asked: Asked,
-    begin: End,
-    end: End,
+    what: Following,
     visits: Sequence[Visit],
     seen: ProbesSeen,
     *,
-    beyond: str,
-    sized: Sized | None,
-    count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
+    count: Count,
     look_again: Callable[[], Sequence[Visit]],
 ) -> TraceReport:
     """Do as `tried`, and where probes were lost, search the largest packet that passes.
 
-    `count` sends one probe of each size, and returns their numbers and what both ends saw of them. The probes have made
-    nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not called where it is
-    known which rule dropped probes, nor where smaller packets pass: then all neighbours answer, and the kernel may have
-    learned another MTU meanwhile.
+    The probes have made nodes ask their neighbours for MACs, so `look_again` finds those that do not answer. It is not
+    called where it is known which rule dropped probes, nor where smaller packets pass: then all neighbours answer, and
+    the kernel may have learned another MTU meanwhile.
     """
-    found = tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+    sized = Sized(size=what.probe.sizes[0]) if what.probe.sizes else None
+    found = tried(what, visits, seen, sized)
     if found.well:
         return found
-    sized = searched(sized, asked, begin, end, count, beyond=beyond)
+    sized = searched(sized, what, count)
     if found.ruling is None and (sized is None or not sized.largest):
         visits = look_again()
-    return tried(asked, begin, end, visits, seen, beyond=beyond, sized=sized)
+    return tried(what, visits, seen, sized)
 
 
-def searched(
-    sized: Sized | None,
-    asked: Asked,
-    begin: End,
-    end: End,
-    count: Callable[[Sequence[int]], tuple[Sequence[int], ProbesSeen]],
-    *,
-    beyond: str,
-) -> Sized | None:
+def searched(sized: Sized | None, what: Following, count: Count) -> Sized | None:
     """Search the largest packet that passes; not of a datagram to where nobody looks."""
-    if sized is None or (beyond and asked.kind == "udp"):
+    if sized is None or (what.beyond and what.probe.kind == "udp"):
         return sized
-
-    def passing(sizes: Sequence[int]) -> list[bool]:
-        numbers, seen = count(sizes)
-        return passed(numbers, asked.kind, begin, end, seen)
-
-    return replace(sized, searched=True, largest=largest(sized.size, passing))
+    return replace(sized, searched=True, largest=largest(sized.size, lambda sizes: passed(what, *count(sizes))))
 
 
-def passed(numbers: Sequence[int], kind: Kind, begin: End, end: End, seen: ProbesSeen) -> list[bool]:
+def passed(what: Following, numbers: Sequence[int], seen: ProbesSeen) -> list[bool]:
     """A probe passed if it came back; a datagram, if it came to its end."""
-    came = seen.anywhere(end.place, "there") if kind == "udp" else seen.anywhere(begin.place, "back")
+    by_datagrams = what.probe.kind == "udp"
+    came = seen.anywhere(what.end.place, "there") if by_datagrams else seen.anywhere(what.begin.place, "back")
     return [number in came for number in numbers]
 
 
@@ -229,9 +215,10 @@ def _came_back(begin: End, found: Sequence[Leg], seen: ProbesSeen) -> set[int]:
     )
 
 
-def _arrived(begin: End, end: End, seen: ProbesSeen, *, beyond: str) -> set[int]:
+def _arrived(what: Following, seen: ProbesSeen) -> set[int]:
     """The probes that came to their end: a firewall's answer in the target's name does not count."""
-    if beyond:
+    begin, end = what.begin, what.end
+    if what.beyond:
         return seen.anywhere(begin.place, "back")
     there = seen.anywhere(end.place, "there")
     # What the end itself has sent is seen there before it has arrived.

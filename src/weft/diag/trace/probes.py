@@ -43,6 +43,22 @@ _NUMBER, _ACKNOWLEDGED = 4, 8  # where they are in TCP's header
 _PROTOCOLS: Final = {4: (1, 6, 17), 6: (58, 6, 17)}  # of what a probe may be
 
 
+class Probe(Value):
+    """Packets to send from the place `source`, one with each of `numbers`, and from its `address` to a `target`.
+
+    With `kind` "icmp" there is no port. `sizes` are theirs in order, in bytes with all headers; without, they are
+    small.
+    """
+
+    source: str
+    address: str
+    target: str
+    kind: Kind
+    numbers: list[int]
+    port: int = 0
+    sizes: list[int] = field(default_factory=list)
+
+
 class Sighting(Value):
     """A probe in a frame, or an answer to it. `target` is the last bytes before its header, which end in the address.
 

@@ -1,5 +1,6 @@
 """Sends a trace's probes from this node, and says what became of them beside what is predicted."""
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
@@ -9,22 +10,26 @@ from typing import Final
 from weft.diag.rules.matching import Packet
 from weft.diag.sight.host import node_name
 from weft.diag.sight.look import with_neighbours
-from weft.diag.sight.node import Sight
+from weft.diag.sight.node import Hanging, Sight
 from weft.diag.sight.onlinks import hanging
 from weft.diag.sight.peers import peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import NO_ANSWER, is_own, link_towards
 from weft.diag.trace import inside
 from weft.diag.trace.bothways import alone, both_ways
-from weft.diag.trace.hops import End
-from weft.diag.trace.probe_report import Asked, TraceReport, proved
-from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, patterns, questions, so_many
-from weft.diag.trace.sending import Filters, Growth, counters_there, send, told, watch
-from weft.diag.trace.sized import Sized
+from weft.diag.trace.following import SHOWN, followed
+from weft.diag.trace.hops import End, Way
+from weft.diag.trace.probe_report import Following, TraceReport
+from weft.diag.trace.probes import Kind, Probe, Sent, numbers, patterns, questions
+from weft.diag.trace.ruled import Ruling
+from weft.diag.trace.sending import counters_there, send, told
+from weft.kernel import packetsocket
 from weft.kernel.netfilter import nftrace
 from weft.model.errors import ConfigError, Problem
+from weft.model.kernel.nftrace import Pattern
 from weft.model.net import Ip, with_port
 
+_BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
 
 
@@ -44,105 +49,77 @@ def prove(sight: Sight, packet: Packet) -> TraceReport:
 
 def _sent(sight: Sight, packet: Packet) -> TraceReport:
     name = node_name()
-    with pods_of(sight, name, "weft trace --probe") as pods:
-        return _Probing(sight, packet, pods, name).report()
-
-
-class _Probing:
-    """Probes of one packet, from this node or a pod of it (`name` is the node's) to `end`.
-
-    `beyond` names what is behind this node; it is empty if the packet ends here.
-    """
-
-    def __init__(self, sight: Sight, packet: Packet, pods: Pods, name: str) -> None:
-        """Raises `ConfigError` unless the packet comes from this node."""
-        self._sight, self._packet, self._pods, self._name = sight, packet, pods, name
-        self._kind: Kind = _KINDS[packet.protocol]
-        self._ways = alone(both_ways(sight, packet))
-        there = self._there = self._ways["there"]
-        others = [address for hop in there.hops for address in hop.others]
-        self._numbers = numbers(randbits(32), 1 + len(others))
+    with pods_of(sight, name, "weft trace --probe") as pods, counters_there() as counters:
         begin = _local(sight, pods, name, str(packet.source))
         if begin is None:
             raise ConfigError(_elsewhere(sight, packet.source, hidden_words(pods.hidden)))
-        self._begin = begin
-        target = str(packet.target) if there.packet is None else there.packet.target
-        end = _local(sight, pods, name, target)
-        self._beyond = "" if end is not None else there.to or target
-        self._end = end or End(node=self._beyond, address=target)
-        self._places = [] if self._beyond else [self._end.place]
-        self._chosen = {each: ip_address(each).packed for each in (target, *others)}
-
-    def report(self) -> TraceReport:
-        packet, again = self._packet, partial(with_neighbours, self._sight)
-        found = proved(
-            Asked(
-                source=str(packet.source),
-                target=with_port(packet.target, packet.target_port),
-                kind=self._kind,
-                numbers=self._numbers,
-            ),
-            self._begin,
-            self._end,
-            [(self._name, self._ways)],
-            self._explained(),
-            beyond=self._beyond,
-            sized=Sized(size=packet.size) if packet.size else None,
-            count=self._of_sizes,
-            look_again=lambda: [(self._name, alone(both_ways(again(), packet)))],
+        ways = alone(both_ways(sight, packet))
+        what = _following(packet, begin, ways["there"], partial(_local, sight, pods, name), name)
+        ground = _Here(pods, counters, questions(_asked_for(sight, packet)))
+        found = followed(
+            ground, what, [(name, ways)], lambda: [(name, alone(both_ways(with_neighbours(sight), packet)))]
         )
-        return inside.explained(found, self._pods, self._begin, self._end, sent=packet, way=self._there)
+        return inside.explained(found, pods, begin, what.end, sent=packet, way=ways["there"])
 
-    def _explained(self) -> ProbesSeen:
-        """What was seen of the probes, with what packet filters and counters tell of them."""
-        pods, name, sent, size = self._pods, self._name, self._numbers, self._packet.size
-        traced = [*patterns(self._kind, sent), *questions(_asked_for(self._sight, self._packet))]
-        watched, listen = [self._begin.place, name, *self._places], partial(nftrace.listen, traced)
-        with (
-            counters_there() as counters,
-            Filters(
-                watched,
-                listen=lambda place: pods.run(place, listen),
-                tell=lambda place, ruling: pods.run(place, partial(told, ruling)),
-            ) as filters,
-        ):
-            growth = Growth(watched, lambda place: pods.run(place, counters), lambda place: pods.run(place, hanging))
-            sizes, all_dropped = [size] * len(sent) if size else [], partial(filters.have_dropped, len(sent))
-            seen = self._seen(sent, sizes, [name, *self._places], all_dropped)
-            filters.explain(seen)
-            growth.explain(seen, self._begin.place, sent)
-        return seen
 
-    def _of_sizes(self, sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
-        tries = so_many(randbits(32), len(sizes))
-        return tries, self._seen(tries, sizes, self._places)
+def _following(packet: Packet, begin: End, there: Way, local: Callable[[str], End | None], name: str) -> Following:
+    """What is behind the node called `name` is not looked at."""
+    kind = _KINDS[packet.protocol]
+    others = [address for hop in there.hops for address in hop.others]
+    sent = numbers(randbits(32), 1 + len(others))
+    target = str(packet.target) if there.packet is None else there.packet.target
+    end = local(target)
+    beyond = "" if end is not None else there.to or target
+    last = end or End(node=beyond, address=target)
+    ends = {} if beyond else {last.place: ""}
+    return Following(
+        source=str(packet.source),
+        target=with_port(packet.target, packet.target_port),
+        probe=Probe(
+            source=begin.place,
+            address=str(packet.source),
+            target=str(packet.target),
+            kind=kind,
+            numbers=sent,
+            port=packet.target_port,
+            sizes=[packet.size] * len(sent) if packet.size else [],
+        ),
+        begin=begin,
+        end=last,
+        beyond=beyond,
+        places={name: "", **ends},
+        ends=ends,
+        ports={packet.target_port, *([] if there.packet is None else [there.packet.target_port])},
+        chosen={each: ip_address(each).packed for each in (target, *others)},
+    )
 
-    def _seen(
-        self,
-        numbers: Sequence[int],
-        sizes: Sequence[int],
-        places: Sequence[str],
-        are_dropped: Callable[[], bool] = lambda: False,
-    ) -> ProbesSeen:
-        packet, there = self._packet, self._there.packet
-        ports = {packet.target_port, *([] if there is None else [there.target_port])}
-        return watch(
-            self._pods,
-            places,
-            Wanted(kind=self._kind, numbers=numbers, ports=ports, chosen=self._chosen),
-            source=self._begin.place,
-            send=partial(
-                send,
-                packet.source,
-                packet.target,
-                kind=self._kind,
-                port=packet.target_port,
-                numbers=numbers,
-                sizes=sizes,
-            ),
-            largest=max(sizes, default=0),
-            are_dropped=are_dropped,
-        )
+
+class _Here:
+    """This node and its pods. It is a `following.Ground`."""
+
+    def __init__(self, pods: Pods, counters: Callable[[], dict[str, int]], asking: Sequence[Pattern]) -> None:
+        """`counters` reads those of where it is called; `asking` are the patterns of what asks for MACs on the way."""
+        self._pods, self._counters, self._asking = pods, counters, asking
+        self.is_pod = pods.has
+
+    def send(self, probe: Probe) -> Sent:
+        return self._pods.run(probe.source, partial(send, probe))
+
+    def capture(self, place: str, link: str, longest: int) -> socket.socket:
+        return self._pods.run(place, partial(packetsocket.listen, link, room=_BUFFER, longest=longest, shown=SHOWN))
+
+    def filtered(self, place: str, probe: Probe) -> socket.socket:
+        traced = [*patterns(probe.kind, probe.numbers), *self._asking]
+        return self._pods.run(place, partial(nftrace.listen, traced))
+
+    def told(self, place: str, ruling: Ruling) -> Ruling:
+        return self._pods.run(place, partial(told, ruling))
+
+    def counters(self, place: str) -> dict[str, int]:
+        return self._pods.run(place, self._counters)
+
+    def hanging(self, place: str) -> list[Hanging]:
+        return self._pods.run(place, hanging)
 
 
 def _asked_for(sight: Sight, packet: Packet) -> Iterator[Ip]:

@@ -1,32 +1,28 @@
 """`weft lab trace`: a packet between two places of a lab, through both nodes and back, predicted and then tried."""
 
-import select
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from functools import partial
+from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 from secrets import randbits
 from typing import Final
 
 import click
 
+from weft.diag.sight.node import Hanging
 from weft.diag.trace.command import EXPLAIN, SIZE, no_size
+from weft.diag.trace.following import followed
 from weft.diag.trace.hops import OUTSIDE, Addressed, End, Visit, Way, Ways
-from weft.diag.trace.probe_report import Asked, TraceReport, proved, tried_diagram, tried_lines
-from weft.diag.trace.probes import Kind, ProbesSeen, Wanted, numbers, so_many
-from weft.diag.trace.sending import Filters, Growth, while_awaited
-from weft.diag.trace.sized import Sized
+from weft.diag.trace.probe_report import Following, TraceReport, tried_diagram, tried_lines
+from weft.diag.trace.probes import Kind, Probe, Sent, numbers
+from weft.diag.trace.ruled import Ruling
 from weft.lab import protocol
 from weft.lab.commands import terminal
 from weft.lab.commands.choose import ask, ask_for_socket, ends, find, lab_option, nodes_and_pods, within
-from weft.lab.commands.packets.reader import PacketReader
 from weft.lab.itinerary import COMMAND, Goal, end_at, end_of, family_of, next_node, translated
 from weft.lab.itinerary import goal as goal_of
 from weft.lab.places import Place
 from weft.lab.report import LabReport
 from weft.model.net import with_port
-from weft.model.value import replace
 from weft.screen.documents import next_commands, output_with, show_report
 
 _MOST_NODES: Final = 6
@@ -99,97 +95,68 @@ def follow(
     ports = {goal.port, *(way.packet.target_port for way in _there(visits) if way.packet is not None)}
     ends = {each.place: each.device if each.node == OUTSIDE else "" for each in (*goal.ends, end) if not beyond}
 
-    pods = {each.pod for each in (begin, end, *goal.ends)} - {""}
-
-    def counted(
-        sent: list[int], places: dict[str, str], sizes: list[int], are_dropped: Callable[[], bool] = lambda: False
-    ) -> ProbesSeen:
-        probe = protocol.Probe(
-            source=begin.place,
-            address=begin.address,
-            target=goal.address,
-            kind=kind,
-            port=goal.port,
-            numbers=sent,
-            sizes=sizes,
-        )
-        chosen = {each.address for each in goal.ends}
-        return _count(place, probe, places, ports=ports, chosen=chosen, pods=pods, are_dropped=are_dropped)
-
-    def of_sizes(sizes: Sequence[int]) -> tuple[Sequence[int], ProbesSeen]:
-        tries = so_many(randbits(32), len(sizes))
-        return tries, counted(tries, ends, list(sizes))
-
     sent = numbers(randbits(32), len(goal.ends))
-    places = dict.fromkeys(_nodes(visits), "") | ends
-    watched = [begin.place, *places]
-    with Filters(
-        watched,
-        listen=lambda each: socket.socket(fileno=ask_for_socket(place, protocol.Filtered(each, kind, sent))),
-        tell=lambda each, ruling: ask(place, protocol.Tell(each, ruling)),
-    ) as filters:
-        growth = Growth(
-            watched,
-            lambda each: ask(place, protocol.Counters(each)),
-            lambda each: ask(place, protocol.OnLinks(each)),
-        )
-        seen = counted(sent, places, [size] * len(sent) if size else [], partial(filters.have_dropped, len(sent)))
-        filters.explain(seen)
-        growth.explain(seen, begin.place, sent)
+    probe = Probe(
+        source=begin.place,
+        address=begin.address,
+        target=goal.address,
+        kind=kind,
+        numbers=sent,
+        port=goal.port,
+        sizes=[size] * len(sent) if size else [],
+    )
+    what = Following(
+        source=source,
+        target=target,
+        probe=probe,
+        begin=begin,
+        end=end,
+        beyond=beyond,
+        places=dict.fromkeys(_nodes(visits), "") | ends,
+        ends=ends,
+        ports=ports,
+        chosen={each.address: ip_address(each.address).packed for each in goal.ends},
+    )
 
     def look_again() -> list[Visit]:
         again = _visits(place, report, begin, goal, size)
         return again if _nodes(again) == _nodes(visits) else visits
 
-    return proved(
-        Asked(source=source, target=target, kind=kind, numbers=sent),
-        begin,
-        end,
-        visits,
-        seen,
-        beyond=beyond,
-        sized=Sized(size=size) if size else None,
-        count=of_sizes,
-        look_again=look_again,
-    )
+    pods = {each.pod for each in (begin, end, *goal.ends)} - {""}
+    return followed(_InLab(place, pods), what, visits, look_again)
 
 
-def _count(
-    lab: Place,
-    probe: protocol.Probe,
-    places: Mapping[str, str],
-    *,
-    ports: Collection[int],
-    chosen: Iterable[str],
-    pods: Collection[str],
-    are_dropped: Callable[[], bool],
-) -> ProbesSeen:
-    """It takes a second if one is not answered, and less if all `are_dropped`. The device "" stands for all of a place.
+class _InLab:
+    """A lab's nodes and pods, of which those that a trace passes are `pods`. It is a `following.Ground`."""
 
-    Datagrams may be translated to one of `ports`, and go to one of the `chosen` addresses. `pods` take no frame for the
-    MAC of another.
-    """
-    counted = ProbesSeen()
-    packed = {text: ip_address(text).packed for text in chosen}
-    wanted = Wanted(kind=probe.kind, numbers=probe.numbers, ports=ports, chosen=packed)
-    waiting = select.poll()
-    with ExitStack() as held:
-        readers = []
-        for place, link in {probe.source: "", **places}.items():
-            reader = PacketReader(place, ask_for_socket(lab, protocol.Capture(where=place, link=link)))
-            readers.append(held.enter_context(closing(reader)))
-            waiting.register(reader, select.POLLIN)
-        sent = ask(lab, probe)
+    def __init__(self, lab: Place, pods: Collection[str]) -> None:
+        self._lab, self._pods = lab, pods
 
-        def read(seconds: float) -> None:
-            waiting.poll(1000 * seconds)
-            for reader in readers:
-                for packet in reader.take()[0]:
-                    if not (packet.for_other and packet.place in pods):
-                        counted.note(packet.place, packet.link, packet.data, wanted)
+    def is_pod(self, place: str) -> bool:
+        return place in self._pods
 
-        while_awaited(read, lambda: len(counted.anywhere(probe.source, "back")) == len(probe.numbers), are_dropped)
-    return replace(counted, sent=sent)
+    def send(self, probe: Probe) -> Sent:
+        return ask(self._lab, protocol.Send(probe))
+
+    def capture(self, place: str, link: str, longest: int) -> socket.socket:
+        sock = self._socket(protocol.Capture(place, link, longest))
+        sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
+        return sock
+
+    def filtered(self, place: str, probe: Probe) -> socket.socket:
+        return self._socket(protocol.Filtered(place, probe))
+
+    def told(self, place: str, ruling: Ruling) -> Ruling:
+        return ask(self._lab, protocol.Tell(place, ruling))
+
+    def counters(self, place: str) -> dict[str, int]:
+        return ask(self._lab, protocol.Counters(place))
+
+    def hanging(self, place: str) -> list[Hanging]:
+        return ask(self._lab, protocol.OnLinks(place))
+
+    def _socket(self, request: protocol.Capture | protocol.Filtered) -> socket.socket:
+        return socket.socket(fileno=ask_for_socket(self._lab, request))
 
 
 def _visits(place: Place, report: LabReport, begin: End, goal: Goal, size: int) -> list[Visit]:

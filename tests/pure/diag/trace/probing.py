@@ -1,9 +1,11 @@
 """A way between two pods of two nodes, and probes that were seen on it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.diag.trace.hops import End, Hop, Way, legs
-from weft.diag.trace.probes import ProbesSeen
+from weft.diag.trace.probe_report import Following
+from weft.diag.trace.probes import Kind, Probe, ProbesSeen
 
 POD1 = End(node="node1", address="10.244.1.2", pod="pod1", host_end="veth1")
 
@@ -30,6 +32,28 @@ KNOWN: Any = [FIRST, ("node2", {"there": IN, "back": OUT})]
 
 
 NUMBERS = [1, 3, 5]
+
+
+def following(
+    begin: End = POD1,
+    end: End = POD2,
+    *,
+    kind: Kind = "icmp",
+    numbers: Sequence[int] = NUMBERS,
+    size: int = 0,
+    beyond: str = "",
+    source: str = "a",
+    target: str = "b",
+) -> Following:
+    probe = Probe(
+        source=begin.place,
+        address=begin.address,
+        target=end.address,
+        kind=kind,
+        numbers=list(numbers),
+        sizes=[size] * len(numbers) if size else [],
+    )
+    return Following(source=source, target=target, probe=probe, begin=begin, end=end, beyond=beyond)
 
 
 def seen_up_to(lost_at: int, visits: Any = None, end: End = POD2, **fields: Any) -> ProbesSeen:

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.trace.probing import FIRST, IN, KNOWN, NUMBERS, OUT, POD1, POD2, hops
+from tests.pure.diag.trace.probing import FIRST, IN, KNOWN, NUMBERS, OUT, POD1, POD2, following, hops
 from weft.diag.trace.grown import by_probes, difference, queues_in, telling
 from weft.diag.trace.hops import LOOPBACK, End, Hop, Leg, Way, counted, legs
 from weft.diag.trace.outcome import Answers, Outcome, outcome
 from weft.diag.trace.points import parted
 from weft.diag.trace.probe_report import (
-    Asked,
     TraceReport,
     tried_diagram,
     tried_lines,
@@ -204,9 +203,7 @@ def test_no_step_counts_as_reached_to_which_no_probe_came(lost_at: int, seen: in
         (leg.place, hop.device, leg.direction): set(numbers[: 3 if number < lost_at else seen])
         for number, (leg, hop) in enumerate(passed)
     }
-    found = put_together(
-        Asked(source="a", target="b", kind="icmp", numbers=numbers), POD1, POD2, KNOWN, ProbesSeen(seen=counted_at)
-    )
+    found = put_together(following(numbers=numbers), KNOWN, ProbesSeen(seen=counted_at))
     marks = [(hop.device, hop.reached) for leg in found.legs for hop in leg.way.hops]
     reached = [device for device, came in marks if device and came]
     everything = [device for device, _ in marks if device]
@@ -313,8 +310,7 @@ def test_what_goes_on_to_where_nothing_is_counted():
         )
 
     def report(counted: ProbesSeen, kind: Kind = "icmp") -> TraceReport:
-        asked = Asked(source="a", target="b", kind=kind, numbers=[1, 3, 5])
-        return put_together(asked, POD1, end, visits, counted, beyond="192.0.2.2")
+        return put_together(following(end=end, kind=kind, beyond="192.0.2.2"), visits, counted)
 
     well = report(seen({1, 3, 5}, {1, 3, 5}))
     assert (well.verdict, well.reached, well.well) == ("it arrives, and the answer comes back", 3, True)
@@ -330,12 +326,11 @@ def test_what_goes_on_to_where_nothing_is_counted():
 def test_what_an_end_sends_itself_has_not_arrived_by_that():
     both = Way(hops=hops("from the pod by:cni0"), end="delivered")
     visits: Any = [("node1", {"there": both, "back": both})]
-    asked = Asked(source="a", target="b", kind="tcp", numbers=[1, 3])
     seen = {("pod1", "eth0", "there"): {1, 3}, ("pod1", "eth0", "back"): {1, 3}}
-    service = replace(POD1, address="10.96.0.1")
-    refused = put_together(asked, service, POD1, visits, ProbesSeen(seen=seen, to={}))
+    service = following(replace(POD1, address="10.96.0.1"), POD1, kind="tcp", numbers=[1, 3])
+    refused = put_together(service, visits, ProbesSeen(seen=seen, to={}))
     assert (refused.reached, refused.tried) == (0, 2)
-    came = put_together(asked, service, POD1, visits, ProbesSeen(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
+    came = put_together(service, visits, ProbesSeen(seen=seen, to={1: POD1.address, 3: "10.244.9.9"}))
     assert (came.reached, came.tried, came.elsewhere) == (1, 1, 1)
 
 

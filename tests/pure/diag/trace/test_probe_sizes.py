@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.trace.probing import IN, KNOWN, NUMBERS, POD1, POD2, hops, seen_up_to
+from tests.pure.diag.trace.probing import IN, KNOWN, NUMBERS, following, hops, seen_up_to
 from weft.diag.trace.hops import End, Way
 from weft.diag.trace.probe_report import (
-    Asked,
     TraceReport,
     passed,
     proved,
@@ -27,8 +26,7 @@ def sized(lost_at: int, known: Any = None, told: dict[str, TooLarge] | None = No
     sent = fields.pop("sent", Sent())
     what = Sized(size=1450, **{"searched": True} | fields)
     counted = seen_up_to(lost_at, known, told=told or {}, sent=sent)
-    asked = Asked(source="a", target="b", kind="icmp", numbers=NUMBERS)
-    return put_together(asked, POD1, POD2, known or KNOWN, counted, sized=what)
+    return put_together(following(), known or KNOWN, counted, what)
 
 
 TOLD = TooLarge(mtu=1400, by="10.244.1.1")
@@ -78,19 +76,14 @@ def test_a_packet_that_is_too_large(lost_at: int, fields: dict[str, Any], code: 
 def test_a_large_packet_that_passes():
     found = sized(20, searched=False)
     assert (found.verdict, found.sized) == ("it arrives, and the answer comes back", Sized(size=1450))
-    unread = put_together(
-        Asked(source="a", target="b", kind="icmp", numbers=NUMBERS),
-        *(POD1, POD2, KNOWN),
-        ProbesSeen(unread=9),
-        sized=Sized(size=99),
-    )
+    unread = put_together(following(), KNOWN, ProbesSeen(unread=9), Sized(size=99))
     assert unread.verdict.endswith("try again; nobody tells pod1 the MTU")
 
 
 def test_which_passed():
     seen = ProbesSeen(seen={("pod1", "eth0", "back"): {1}, ("pod2", "eth0", "there"): {1, 3}})
-    assert passed(NUMBERS, "icmp", POD1, POD2, seen) == [True, False, False]
-    assert passed(NUMBERS, "udp", POD1, POD2, seen) == [True, True, False]
+    assert passed(following(), NUMBERS, seen) == [True, False, False]
+    assert passed(following(kind="udp"), NUMBERS, seen) == [True, True, False]
 
 
 @pytest.mark.parametrize("kind, where", [("icmp", ("pod1", "eth0", "back")), ("udp", ("pod2", "eth0", "there"))])
@@ -99,8 +92,7 @@ def test_the_largest_that_passes_is_searched_by_what_is_seen_at_both_ends(kind: 
         numbers = list(range(len(sizes)))
         return numbers, ProbesSeen(seen={where: {each for each in numbers if sizes[each] <= 1350}})
 
-    asked = Asked(source="a", target="b", kind=kind, numbers=NUMBERS)
-    found = searched(Sized(size=1450), asked, POD1, POD2, count, beyond="")
+    found = searched(Sized(size=1450), following(kind=kind), count)
     assert found == Sized(size=1450, searched=True, largest=1350)
 
 
@@ -118,14 +110,7 @@ def test_it_is_looked_again_where_no_smaller_packet_passes(size: int, limit: int
         looked += 1
         return NARROW
 
-    found = proved(
-        Asked(source="a", target="b", kind="icmp", numbers=NUMBERS),
-        *(POD1, POD2, KNOWN, seen_up_to(5)),
-        beyond="",
-        sized=Sized(size=size) if size else None,
-        count=count,
-        look_again=look_again,
-    )
+    found = proved(following(size=size), KNOWN, seen_up_to(5), count=count, look_again=look_again)
     assert looked == looks
     assert ("the packet is dropped on node1" in found.verdict) == bool(looks)
 
@@ -134,23 +119,20 @@ def test_where_all_is_well_nothing_more_is_sent_or_looked_at():
     def fails(*_: Any) -> Any:
         raise AssertionError("there is no need")
 
-    asked = Asked(source="a", target="b", kind="icmp", numbers=NUMBERS)
-    seen, size = seen_up_to(99), Sized(size=1450)
-    found = proved(asked, POD1, POD2, KNOWN, seen, beyond="", sized=size, count=fails, look_again=fails)
-    assert (found.well, found.sized) == (True, size)
+    seen = seen_up_to(99)
+    found = proved(following(size=1450), KNOWN, seen, count=fails, look_again=fails)
+    assert (found.well, found.sized) == (True, Sized(size=1450))
     answered = ProbesSeen(seen={key: at for key, at in seen.seen.items() if key[0] != "pod2"})
-    far = {"beyond": "far", "sized": size, "count": fails, "look_again": fails}
-    assert proved(asked, POD1, End(node="far", address="192.0.2.9"), KNOWN, answered, **far).well
+    far = following(end=End(node="far", address="192.0.2.9"), beyond="far", size=1450)
+    assert proved(far, KNOWN, answered, count=fails, look_again=fails).well
 
 
 def test_where_a_rule_is_known_to_drop_probes_neighbours_are_not_looked_at_again():
-    def look_again() -> Any:
+    def look_again(*_: Any) -> Any:
         raise AssertionError("there is no need")
 
-    asked = Asked(source="a", target="b", kind="icmp", numbers=NUMBERS)
     seen = seen_up_to(5, ruled={"node1": [Ruling(family="netdev", table="x", chain="out", handle=4, count=3)]})
-    rest = {"beyond": "", "sized": None, "count": look_again, "look_again": look_again}
-    found = proved(asked, POD1, POD2, KNOWN, seen, **rest)
+    found = proved(following(), KNOWN, seen, count=look_again, look_again=look_again)
     assert (found.well, found.ruling) == (False, seen.ruled["node1"][0])
 
 
@@ -158,6 +140,5 @@ def test_nothing_is_searched_without_a_size_nor_by_datagrams_to_where_nobody_loo
     def count(_: Sequence[int]) -> tuple[list[int], ProbesSeen]:
         raise AssertionError("something is sent")
 
-    asked = Asked(source="a", target="b", kind="udp", numbers=NUMBERS)
-    assert searched(None, asked, POD1, POD2, count, beyond="") is None
-    assert searched(Sized(size=1450), asked, POD1, POD2, count, beyond="far") == Sized(size=1450)
+    assert searched(None, following(kind="udp"), count) is None
+    assert searched(Sized(size=1450), following(kind="udp", beyond="far"), count) == Sized(size=1450)

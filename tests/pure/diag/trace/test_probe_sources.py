@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.pure.diag.trace.probing import NUMBERS, POD1, hops, seen_up_to
+from tests.pure.diag.trace.probing import NUMBERS, POD1, following, hops, seen_up_to
 from weft.diag.trace.hops import End, Hop, Way
 from weft.diag.trace.probe_report import (
-    Asked,
     SourceSeen,
     TraceReport,
     tried_lines,
@@ -45,8 +44,8 @@ def leaving(nat: Hop, lost_at: int, *, kind: Kind = "icmp", seen: str = "10.244.
         ("outside", "underlay"): after,
     }
     counted = seen_up_to(lost_at, visits, end, sources=sources)
-    asked = Asked(source="pod1", target="outside", kind=kind, numbers=NUMBERS)
-    return put_together(asked, POD1, end, visits, counted, beyond=beyond)
+    what = following(end=end, kind=kind, beyond=beyond, source="pod1", target="outside")
+    return put_together(what, visits, counted)
 
 
 def test_the_source_is_said_as_it_was_seen():
@@ -109,8 +108,7 @@ def changing(
     for at in (at for at, words in sources.items() if words == BOTH):
         known[at][OWN].update(kept)
     counted = seen_up_to(99, visits, end, sources=known, to=dict.fromkeys(NUMBERS, end.address))
-    asked = Asked(source="pod1", target="web", kind="icmp", numbers=NUMBERS)
-    return put_together(asked, POD1, end, visits, counted)
+    return put_together(following(end=end, source="pod1", target="web"), visits, counted)
 
 
 OWN, NODES = "10.244.1.2", "172.31.0.12"

@@ -34,7 +34,6 @@ class Packet(Value, gc=False):
     nanoseconds: int
     inbound: bool
     ethernet: bool
-    for_other: bool = False  # for the MAC of another
 
 
 class PacketReader:
@@ -70,7 +69,6 @@ class PacketReader:
                 nanoseconds=arrival(ancillary),
                 inbound=kind != _OUTGOING,
                 ethernet=hardware in _ETHERNET,
-                for_other=kind == packetsocket.OTHERHOST,
             )
             packets.append(packet)
         return packets, True

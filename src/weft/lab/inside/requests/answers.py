@@ -7,13 +7,13 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
 from typing import Any, Final, TypeVar
 
 from weft.diag.check import trying
 from weft.diag.sight.onlinks import hanging
 from weft.diag.trace import sending
-from weft.diag.trace.probes import Sent, patterns
+from weft.diag.trace.following import SHOWN
+from weft.diag.trace.probes import patterns
 from weft.kernel import packetsocket
 from weft.kernel.netfilter import nftrace
 from weft.lab import protocol
@@ -37,15 +37,6 @@ _BUFFER: Final = 8 << 20  # bytes; a burst must not be lost before it is read
 Answer = LinksReport | TurnReport | LabReport | Nothing
 
 
-async def _send(world: World, wanted: protocol.Probe) -> Sent:
-    """All probes at once. What the kernel refuses is seen nowhere."""
-    source, target = ip_address(wanted.address), ip_address(wanted.target)
-    work = partial(
-        sending.send, source, target, kind=wanted.kind, port=wanted.port, numbers=wanted.numbers, sizes=wanted.sizes
-    )
-    return await world.inside.run(world.room(wanted.source), work)
-
-
 async def _counters(world: World, where: str) -> dict[str, int]:
     with sending.counters_there() as read:
         return await world.inside.run(world.room(where), read)
@@ -65,7 +56,9 @@ _REPORTS: Final[dict[type[Value], Callable[[World, Any], Coroutine[Any, Any, obj
     protocol.Unexpose: lambda world, asked: world.unexpose(asked.service),
     protocol.AwaitPolicies: lambda world, asked: _await_policies(world, asked.forms),
     protocol.Denied: lambda world, _: account.denied(world),
-    protocol.Probe: _send,
+    protocol.Send: lambda world, asked: world.inside.run(
+        world.room(asked.probe.source), partial(sending.send, asked.probe)
+    ),
     protocol.Counters: lambda world, asked: _counters(world, asked.where),
     protocol.OnLinks: lambda world, asked: world.inside.run(world.room(asked.where), hanging),
     protocol.Tell: lambda world, asked: world.inside.run(world.room(asked.where), partial(sending.told, asked.ruling)),
@@ -90,11 +83,11 @@ async def answer(world: World, connection: Connection, request: protocol.Request
 
             async with connection.telling() as note:
                 await connection.answer_while_wanted(trying.everything(visit, trials, note))
-        case protocol.Capture(where, link):
-            with await world.inside.run(world.room(where), partial(_listen, where, link)) as packets:
+        case protocol.Capture(where, link, longest):
+            with await world.inside.run(world.room(where), partial(_listen, where, link, longest)) as packets:
                 await connection.done(Nothing(), descriptors=[packets.fileno()])
-        case protocol.Filtered(where, kind, numbers):
-            listen = partial(nftrace.listen, patterns(kind, numbers))
+        case protocol.Filtered(where, probe):
+            listen = partial(nftrace.listen, patterns(probe.kind, probe.numbers))
             with await world.inside.run(world.room(where), listen) as steps:
                 await connection.done(Nothing(), descriptors=[steps.fileno()])
         case protocol.Open(where, path):
@@ -120,12 +113,12 @@ async def _open(world: World, connection: Connection, where: str, path: str) -> 
         os.close(opened)
 
 
-def _listen(where: str, link: str) -> socket.socket:
+def _listen(where: str, link: str, longest: int) -> socket.socket:
     """On one link of this namespace, or with "" on all."""
     links = [name for _, name in socket.if_nameindex()]
     if link and link not in links:
         raise ConfigError(Problem("LAB-002", where, f"no link {link!r}", expected=one_of(links, link)))
-    sock = packetsocket.listen(link, room=_BUFFER)
+    sock = packetsocket.listen(link, room=_BUFFER, longest=longest, shown=SHOWN)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return sock
 
