@@ -60,6 +60,15 @@ def owner_of(chains: Iterable[Name], place: Name) -> Owner | None:
     return None
 
 
+def refusal(chains: Iterable[Name], place: Name | None) -> tuple[str, str]:
+    """The code of what a chain drops that a packet meets, and what helps."""
+    owner = None if place is None else owner_of(chains, place)
+    if owner is POLICIES:
+        return "FW-002", owner.hint
+    whose = "the program that made it" if owner is None else owner.name
+    return "FW-001" if owner is FIREWALLD else "FW-002", f"Have {whose} accept this; an accept elsewhere does not help"
+
+
 def enforcer_in(text: str) -> str:
     """The program that enforces policies and has tables or chains of these names; empty for none that is known."""
     return next((name for name, theirs in _ENFORCERS.items() if theirs.search(text)), "")

@@ -13,11 +13,11 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
 
-from weft.kernel.rtnetlink.attributes import AF
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.reported import NUD_REACHABLE
 from weft.model.net import Ip
 from weft.model.value import Value
+from weft.wire.icmp import REPLY, echo_request
 
 _SOL_RAW: Final = 255  # linux/socket.h
 _ICMP_FILTER: Final = 1  # a bit for each type that is not wanted
@@ -31,7 +31,6 @@ _LOCAL: Final = 1  # SO_EE_ORIGIN_LOCAL
 _ADDRESS: Final = {4: slice(4, 8), 6: slice(8, 24)}  # of sockaddr_in and sockaddr_in6
 _ROOM: Final = 512
 _POLL_SECONDS: Final = 0.02
-_ECHO: Final = {4: (socket.IPPROTO_ICMP, 8, 0), 6: (socket.IPPROTO_ICMPV6, 128, 129)}  # protocol, request, reply
 
 
 def listen(version: int, kinds: Iterable[int]) -> socket.socket:
@@ -93,38 +92,24 @@ async def answers(rtnl: Rtnl, ip: Ip, *, within: float) -> bool:
     A host on our segment answers ARP or neighbour discovery whatever its firewall says; one behind a router may answer
     an echo request. No state of other programs changes.
     """
-    family = AF[ip.version]
-    protocol, request, reply = _ECHO[ip.version]
     loop = asyncio.get_running_loop()
-    with socket.socket(family, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol) as echo:
+    with listen(ip.version, (REPLY[ip.version],)) as echo:
         try:
             # Connected, so that only packets from that address come in.
             echo.connect((str(ip), 0))
-            echo.send(_echo_request(request, ip.version))
+            echo.send(echo_request(ip.version, os.getpid() & 0xFFFF, 1))
         except OSError:
             return False  # no way there
         end = loop.time() + within
         while loop.time() < end:
             resolved = any(each.ip == ip and each.state & NUD_REACHABLE for each in rtnl.neighbours())
-            if resolved or _replied(echo, reply, ip.version):
+            if resolved or _has_come(echo):
                 return True
             await asyncio.sleep(_POLL_SECONDS)
     return False
 
 
-def _echo_request(kind: int, version: int) -> bytes:
-    """Without data; the kernel fills in the checksum of ICMPv6 alone (RFC 792, RFC 4443)."""
-    identifier = os.getpid() & 0xFFFF
-    checksum = 0 if version == 6 else ~((kind << 8) + identifier + 1) % 0x10000
-    if version == 4 and (kind << 8) + identifier + 1 > 0xFFFF:
-        checksum = (checksum - 1) % 0x10000  # the carry, added back (RFC 1071)
-    return struct.pack("!BBHHH", kind, 0, checksum, identifier, 1)
-
-
-def _replied(echo: socket.socket, kind: int, version: int) -> bool:
+def _has_come(echo: socket.socket) -> bool:
     with suppress(OSError):
-        while packet := echo.recv(256):
-            start = 0 if version == 6 else (packet[0] & 0x0F) * 4  # an IPv4 raw socket shows the IP header
-            if len(packet) > start and packet[start] == kind:
-                return True
+        return bool(echo.recv(256))
     return False

@@ -39,16 +39,26 @@ def echo_request(version: int, identifier: int, sequence: int, data: bytes = b""
     return message[:2] + checksum(message).to_bytes(2, "big") + message[4:]
 
 
+def marked(number: int, *, size: int = 0) -> bytes:
+    """Return the mark and a number, filled with zeros to at least `size` bytes."""
+    return _MARKED.pack(MARK, number).ljust(size, b"\0")
+
+
+def number_in(data: bytes) -> int:
+    """Return the number of data that begins with the mark; else NO_NUMBER."""
+    if len(data) < _MARKED.size:
+        return NO_NUMBER
+    mark, number = _MARKED.unpack_from(data)
+    return number if mark == MARK else NO_NUMBER
+
+
 def marked_request(family: Family, number: int, *, size: int = 0) -> bytes:
     """Return an echo request of at least `size` bytes, filled with zeros."""
-    return echo_request(family, number & 0xFFFF, 1, _MARKED.pack(MARK, number)).ljust(size, b"\0")
+    return echo_request(family, number & 0xFFFF, 1, marked(number)).ljust(size, b"\0")
 
 
 def read_marked(family: Family, data: bytes) -> tuple[int, int]:
-    """Return type and number of what a raw socket has received; NO_NUMBER if it has no mark."""
+    """Return type and number of what a raw socket has received: NO_NUMBER if it has no mark, type 0 if it is empty."""
     if family == 4:
         data = behind_ip(4, data)  # raw IPv4 sockets show the IP header
-    if len(data) < HEADER.size + _MARKED.size:
-        return 0, NO_NUMBER
-    mark, number = _MARKED.unpack_from(data, HEADER.size)
-    return data[0], number if mark == MARK else NO_NUMBER
+    return int.from_bytes(data[:1], "big"), number_in(data[HEADER.size :])

@@ -36,5 +36,6 @@ def test_a_number_is_read_from_marked_requests_and_answers_alone():
     answer = bytes(IPv6() / ICMPv6EchoReply(data=marked_request(6, 9)[8:]))
     assert read_marked(6, behind_ip(6, answer)) == (REPLY[6], 9)
     assert read_marked(6, echo_request(6, 1, 1, bytes(16))) == (128, NO_NUMBER)
-    assert read_marked(6, asked[:-1]) == (0, NO_NUMBER)
+    assert read_marked(6, asked[:-1]) == (8, NO_NUMBER)
+    assert read_marked(6, b"") == (0, NO_NUMBER)
     assert behind_ip(4, b"") == b""

@@ -7,7 +7,6 @@ bears a trial's number is answered.
 import asyncio
 import errno
 import socket
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -19,11 +18,10 @@ from weft.kernel import icmp
 from weft.kernel.rtnetlink.attributes import AF
 from weft.model.net import Family
 from weft.model.value import Value
-from weft.wire.icmp import MARK, NO_NUMBER, REQUEST, read_marked
+from weft.wire.icmp import NO_NUMBER, REQUEST, marked, number_in, read_marked
 
 T = TypeVar("T")
 
-_NUMBERED: Final = struct.Struct("!8sQ")  # the lab's mark, and the flow's number
 _WAITING: Final = 256  # connections of one target that are not accepted yet
 _FREEBIND: Final[dict[Family, tuple[int, int]]] = {4: (socket.IPPROTO_IP, 15), 6: (socket.IPPROTO_IPV6, 78)}
 _LARGEST: Final = 1 << 16
@@ -45,17 +43,6 @@ class _Listener(Value):
     protocol: Protocol
     address: str
     port: int
-
-
-def numbered(number: int, *, size: int = 0) -> bytes:
-    return _NUMBERED.pack(MARK, number).ljust(size, b"\0")
-
-
-def number_in(data: bytes) -> int:
-    if len(data) < _NUMBERED.size:
-        return NO_NUMBER
-    mark, number = _NUMBERED.unpack_from(data)
-    return number if mark == MARK else NO_NUMBER
 
 
 class Answering:
@@ -123,7 +110,7 @@ class Answering:
     async def _converse(self, place: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_SECONDS):
-                data = await reader.readexactly(_NUMBERED.size)
+                data = await reader.readexactly(len(marked(0)))
                 self.heard[number_in(data)] = place, writer.get_extra_info("peername")[0]
                 writer.write(data)
                 await writer.drain()

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from weft.diag.check.answering import Answering, Visit, number_in, numbered
+from weft.diag.check.answering import Answering, Visit
 from weft.diag.check.trial import Outcome, Trial
 from weft.kernel import icmp
 from weft.kernel.rtnetlink.attributes import AF
 from weft.model.net import Family
 from weft.model.value import Value
-from weft.wire.icmp import IP_HEADER, REPLY, marked_request, read_marked
+from weft.wire.icmp import IP_HEADER, REPLY, marked, marked_request, number_in, read_marked
 
 _WAITS: Final = (0.5, 0.7, 1.0)  # seconds for each try of a datagram
 _CONNECT: Final = 2.5  # seconds: the kernel sends a connection's first packet again after one (TCP_TIMEOUT_INIT)
@@ -136,7 +136,7 @@ def _whole(sock: socket.socket, family: Family) -> None:
 
 async def _connection(flow: _Flow, sock: socket.socket, to: tuple[str, int], *, theirs: bool) -> None:
     """Have something said back, unless their program may be what listens."""
-    loop, data = asyncio.get_running_loop(), numbered(flow.number)
+    loop, data = asyncio.get_running_loop(), marked(flow.number)
     try:
         async with asyncio.timeout(_CONNECT):
             await loop.sock_connect(sock, to)
@@ -154,7 +154,7 @@ async def _datagrams(flow: _Flow, sock: socket.socket, trial: Trial, port: int) 
     number, family = flow.number, trial.family
     by_icmp = trial.protocol == "icmp"
     inside = trial.size - IP_HEADER[family]
-    data = marked_request(family, number, size=inside) if by_icmp else numbered(number, size=inside - _HEADER)
+    data = marked_request(family, number, size=inside) if by_icmp else marked(number, size=inside - _HEADER)
     for wait in _WAITS:
         try:
             async with asyncio.timeout(wait):

@@ -16,11 +16,10 @@ from weft.diag.trace.ruled import Ruling
 from weft.model.kernel.nftrace import Pattern
 from weft.model.net import Ip
 from weft.model.value import Value, field
-from weft.wire.icmp import MARK, REPLY, checksum
+from weft.wire.icmp import MARK, REPLY, checksum, number_in
 
 Kind = Literal["icmp", "udp", "tcp"]
 
-_DATA: Final = struct.Struct("!8sQ")
 _TCP: Final = struct.Struct("!HHIIBBHHH")  # RFC 9293 §3.1
 _SYN, _RST, _ACK = 0x02, 0x04, 0x10
 _WINDOW: Final = 1024
@@ -89,10 +88,6 @@ def source_port(number: int) -> int:
     return _FIRST_PORT + number % _PORTS
 
 
-def datagram(number: int, *, size: int = 0) -> bytes:
-    return _DATA.pack(MARK, number).ljust(size, b"\0")
-
-
 def syn(number: int, *, source: Ip, target: Ip, port: int) -> bytes:
     sequence, size = number & _WORD, _TCP.size
     length = struct.pack("!HH", _TCP_NUMBER, size) if source.version == 4 else struct.pack("!II", size, _TCP_NUMBER)
@@ -108,10 +103,8 @@ def find(frame: bytes, kind: Kind, numbers: Sequence[int], *, ports: Collection[
     if kind == "tcp":
         return _find_segment(frame, numbers)
     at = frame.find(MARK) - _HEADER
-    if at < 0 or len(frame) < at + _HEADER + _DATA.size:
-        return None
-    _, number = _DATA.unpack_from(frame, at + _HEADER)
-    if number not in numbers:
+    number = number_in(frame[at + _HEADER :])
+    if at < 0 or number not in numbers:
         return None
     refusal = _refusal(frame, at)
     if refusal is not None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from weft.diag.owners import FIREWALLD, POLICIES, POLICY_TABLE, owner_of
+from weft.diag.owners import POLICY_TABLE, refusal
 from weft.model.errors import Problem
 from weft.model.kernel.nftrace import Step
 from weft.model.net import Ip
@@ -107,12 +107,10 @@ def confirmed(foretold: Problem, ruling: Ruling) -> Problem | None:
 
 def explained(place: str, ruling: Ruling, lost: int, *, pod: bool) -> Problem:
     table = ruling.family, ruling.table
-    owner = owner_of([(*table, each) for each in ruling.beside], (*table, ruling.chain))
-    whose = "the program that made it" if owner is None else owner.name
-    hint = POLICIES.hint if owner is POLICIES else f"Have {whose} accept this; an accept elsewhere does not help"
+    code, hint = refusal([(*table, each) for each in ruling.beside], (*table, ruling.chain))
     dropped = f"{ruling.count} of {lost} lost packets" if ruling.count < lost else "them"
     dropped = "neighbour discovery for them" if ruling.asking else dropped
     seen = f"{ruling} drops {dropped}, {_AS_TOLD}"
     if pod:
         return Problem("CHECK-002", f"pod {place}", seen, hint="See the program in the pod that made it")
-    return Problem("FW-001" if owner is FIREWALLD else "FW-002", place, seen, hint=hint)
+    return Problem(code, place, seen, hint=hint)

@@ -14,7 +14,7 @@ from typing import Final
 from weft.diag.sight.host import counters
 from weft.diag.sight.listings import PLAIN, said
 from weft.diag.sight.onlinks import queues
-from weft.diag.trace.probes import Probe, Sent, datagram, source_port, syn
+from weft.diag.trace.probes import Probe, Sent, source_port, syn
 from weft.diag.trace.ruled import Ruling
 from weft.kernel import icmp
 from weft.kernel.netfilter.nfnetlink import NFPROTO, NfSocket
@@ -22,7 +22,7 @@ from weft.kernel.rtnetlink.attributes import AF
 from weft.model.kernel.nftset import Table
 from weft.model.net import family_of
 from weft.model.value import replace
-from weft.wire.icmp import IP_HEADER, marked_request
+from weft.wire.icmp import IP_HEADER, marked, marked_request
 
 _HEADER: Final = 8  # bytes of UDP's
 
@@ -41,7 +41,7 @@ def send(probe: Probe) -> Sent:
             sock, to, data = icmp.listen(family, ()), 0, marked_request(family, number, size=inside)
         elif kind == "udp":
             sock, to = socket.socket(AF[family], socket.SOCK_DGRAM), probe.port
-            data = datagram(number, size=inside - _HEADER)
+            data = marked(number, size=inside - _HEADER)
         else:
             sock, to = socket.socket(AF[family], socket.SOCK_RAW, socket.IPPROTO_TCP), 0
             data = syn(number, source=source, target=target, port=probe.port)

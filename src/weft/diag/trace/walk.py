@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from weft.diag.finding import setting
-from weft.diag.owners import FIREWALLD, POLICIES, owner_of
+from weft.diag.owners import refusal
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.nat import Translation, outcomes
 from weft.diag.rules.policed import apart, policed
@@ -216,11 +216,8 @@ class Walk:
 
     def _refuse(self, what: str, seen: str, verdict: Verdict, asked: tuple[str, Packet], *, code: str) -> NoReturn:
         hook, packet = asked
-        owner = None if verdict.place is None else owner_of(self.sight.rules.chains, verdict.place)
-        whose = "the program that made it" if owner is None else owner.name
-        hint = f"Have {whose} accept this; an accept elsewhere does not help"
-        hint = POLICIES.hint if owner is POLICIES else hint
-        code = "FW-001" if owner is FIREWALLD and code == "FW-002" else code
+        own, hint = refusal(self.sight.rules.chains, verdict.place)
+        code = own if code == "FW-002" else code
         if packet.size and judge(self.sight.rules, hook, replace(packet, size=SMALLEST)).passes is not False:
             code, seen = "MTU-001", f"{seen}, which lets small ones pass"
         self.drop(what, f"{packet}: {seen}", Problem(code, f"{hook} of {packet}", seen, hint=hint))

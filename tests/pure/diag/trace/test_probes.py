@@ -10,7 +10,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
 from weft.diag.trace import probes
-from weft.wire.icmp import marked_request
+from weft.wire.icmp import marked, marked_request
 
 PAIRS = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")]
 NUMBERS = [0x0102030405060708, 0x010203040506070A]
@@ -50,8 +50,8 @@ def answers(kind, source, target):
         ask[type(there)].__setattr__("nh" if ":" in source else "proto", 6)
         return ask, back / TCP(sport=80, dport=4, flags="SA", ack=(number & 0xFFFFFFFF) + 1), back / refusal / ask
     if kind == "udp":
-        ask = there / UDP(sport=5000, dport=53) / probes.datagram(number)
-        return ask, back / UDP(sport=53, dport=5000) / probes.datagram(number), back / refusal / ask
+        ask = there / UDP(sport=5000, dport=53) / marked(number)
+        return ask, back / UDP(sport=53, dport=5000) / marked(number), back / refusal / ask
     ask, answer = there, back
     if ":" in source:
         ask.nh = answer.nh = 58
@@ -101,8 +101,8 @@ def test_who_says_that_a_probe_is_too_large(kind, source, target, quoted):
 
 
 def test_a_datagram_of_a_size():
-    assert probes.datagram(NUMBERS[0], size=99) == probes.datagram(NUMBERS[0]) + bytes(83)
-    assert probes.datagram(NUMBERS[0], size=3) == probes.datagram(NUMBERS[0])
+    assert marked(NUMBERS[0], size=99) == marked(NUMBERS[0]) + bytes(83)
+    assert marked(NUMBERS[0], size=3) == marked(NUMBERS[0])
 
 
 def test_behind_options_no_source_is_known():
