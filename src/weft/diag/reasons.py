@@ -3,6 +3,7 @@
 from typing import Final
 
 from weft.model.errors import Problem
+from weft.model.kernel.dropped import Drop
 from weft.model.value import Value
 
 
@@ -75,8 +76,16 @@ BY_WORD: Final = {
     "PKT_TOO_BIG": _TOO_LARGE,
     "DEV_READY": _DOWN,
 }
+# Where answers to pings end, of which raw sockets have got copies (net/ipv4/icmp.c, net/ipv6/icmp.c).
+_ENDS: Final = ("icmp_rcv", "icmpv6_rcv")
+_NO_REASONS: Final = ("NO_SOCKET", "NOT_SPECIFIED")
 _FILTERING: Final = ("clsact", "ingress")  # qdiscs that queue nothing: what they drop, a filter of theirs does
 QUEUE: Final = "Queue"  # how names of counters of queueing disciplines begin
+
+
+def has_arrived(drop: Drop) -> bool:
+    """True of what the kernel takes for dropped, and that has come to its end."""
+    return drop.function in _ENDS and drop.reason in _NO_REASONS
 
 
 def of_counter(name: str) -> Reason | None:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from ipaddress import ip_address
 from typing import Final
 
+from weft.diag.reasons import has_arrived
 from weft.diag.rules.matching import Packet
 from weft.model.kernel.dropped import Drop
 from weft.model.value import Value
@@ -16,9 +17,6 @@ _PORTS: Final = ("tcp", "udp", "sctp")
 _CARRIED: Final = {4: 4, 41: 6}  # protocols that are a packet themselves, and of which version
 _NEIGHBOURS: Final = range(133, 138)  # types of ICMPv6 that are neighbour discovery's (RFC 4861 §4)
 _VXLAN: Final = 16  # bytes of UDP's header and of VXLAN's
-# Where answers to pings end, of which raw sockets have got copies (net/ipv4/icmp.c, net/ipv6/icmp.c).
-_ENDS: Final = ("icmp_rcv", "icmpv6_rcv")
-_NO_REASONS: Final = ("NO_SOCKET", "NOT_SPECIFIED")
 
 
 class Found(Value):
@@ -34,7 +32,7 @@ def found_in(drop: Drop, ports: Collection[int]) -> Found | None:
     `ports` are those of VXLAN devices. The kernel takes some of what it is done with for dropped: neighbour discovery
     before Linux 6.4, copies of what goes to many, and answers to pings that have arrived.
     """
-    if drop.function in _ENDS and drop.reason in _NO_REASONS:
+    if has_arrived(drop):
         return None
     version = _VERSIONS.get(drop.protocol)
     plain = drop.frame[12:14] != drop.protocol.to_bytes(2, "big")  # a link without headers of its own, as a tunnel

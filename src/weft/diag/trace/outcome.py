@@ -11,7 +11,7 @@ from weft.model.errors import Problem
 from weft.model.value import Value, field, replace
 
 _ANSWERED: Final = "it arrives, and the answer comes back"
-_UNSEEN: Final = "LOST-001"
+UNSEEN: Final = "LOST-001"
 _UNREAD: Final = "They vanish there: no rule, program, port or counter of the kernel that weft reads says why"
 # What a kernel says of what it does not send (errno(3)), and of what that is the word.
 _REFUSALS: Final = {
@@ -228,16 +228,16 @@ def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
         seen = f"{after.place} sent {after.seen} by {after.device}"
         if taken.refusal:
             return Problem(
-                _REFUSALS.get(taken.refusal, _UNSEEN), after.place, f"{seen}: its kernel says {taken.refusal!r}"
+                _REFUSALS.get(taken.refusal, UNSEEN), after.place, f"{seen}: its kernel says {taken.refusal!r}"
             )
-        return Problem(_UNSEEN, after.place, seen, hint=_UNREAD)
+        return Problem(UNSEEN, after.place, seen, hint=_UNREAD)
     wrapped = after.what == WRAPPED_BY
     seen = f"{before.device} of {before.place} {'took' if wrapped else before.did} {before.seen},"
     where = "" if after.place == before.place else f" of {after.place}"
     seen = f"{seen} {after.device}{where} {after.did} {after.seen}"
     if before.direction != after.direction:
         seen = f"{before.place} received {before.seen} and answered {after.seen}"
-        return Problem(_UNSEEN, before.place, seen, hint="See the program there, and rules of its own")
+        return Problem(UNSEEN, before.place, seen, hint="See the program there, and rules of its own")
     if before.node != after.node:
         hint = "See what is between the nodes: links, firewalls, a cloud's security groups"
         return Problem("REACH-001", f"{before.node} to {after.node}", seen, hint=hint)
@@ -247,4 +247,4 @@ def _loss(before: Point | None, after: Point, taken: Sent) -> Problem:
         return Problem(
             "CHECK-001", f"pod {pod}", seen, hint=f"'weft doctor' on {node} sees both ends of the pod's link"
         )
-    return Problem(_UNSEEN, after.node, seen, hint=_UNREAD)
+    return Problem(UNSEEN, after.node, seen, hint=_UNREAD)

@@ -1,7 +1,9 @@
 """Sends a trace's probes from this node, and says what became of them beside what is predicted."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from secrets import randbits
@@ -15,21 +17,26 @@ from weft.diag.sight.onlinks import hanging
 from weft.diag.sight.peers import peers
 from weft.diag.sight.pods import Pods, hidden_words, pods_of
 from weft.diag.sight.routing import NO_ANSWER, is_own, link_towards
-from weft.diag.trace import inside
+from weft.diag.trace import dropped, inside
 from weft.diag.trace.bothways import alone, both_ways
 from weft.diag.trace.following import SHOWN, followed
 from weft.diag.trace.hops import End, Way
+from weft.diag.trace.outcome import UNSEEN
 from weft.diag.trace.probe_report import Following, TraceReport
-from weft.diag.trace.probes import Kind, Probe, Sent, numbers, patterns, questions
+from weft.diag.trace.probes import Kind, Probe, Sent, numbers, patterns, questions, so_many
 from weft.diag.trace.ruled import Ruling
 from weft.diag.trace.sending import counters_there, send, told
 from weft.kernel import packetsocket
+from weft.kernel.dropmonitor import Monitor
 from weft.kernel.netfilter import nftrace
+from weft.kernel.rtnetlink.attributes import Malformed
 from weft.model.errors import ConfigError, Problem
 from weft.model.kernel.nftrace import Pattern
 from weft.model.net import Ip, with_port
+from weft.model.value import replace
 
 _BUFFER: Final = 32 << 20  # bytes: a busy node has much else to tell
+_ON_THE_WAY: Final = 0.2  # seconds until the kernel has told of what it drops
 _KINDS: Final[dict[str, Kind]] = {"icmp": "icmp", "ipv6-icmp": "icmp", "udp": "udp", "tcp": "tcp"}
 
 
@@ -59,7 +66,8 @@ def _sent(sight: Sight, packet: Packet) -> TraceReport:
         found = followed(
             ground, what, [(name, ways)], lambda: [(name, alone(both_ways(with_neighbours(sight), packet)))]
         )
-        return inside.explained(found, pods, begin, what.end, sent=packet, way=ways["there"])
+        found = inside.explained(found, pods, begin, what.end, sent=packet, way=ways["there"])
+        return found if found.problem is None or found.problem.code != UNSEEN else _monitored(found, what.probe, ground)
 
 
 def _following(packet: Packet, begin: End, there: Way, local: Callable[[str], End | None], name: str) -> Following:
@@ -120,6 +128,16 @@ class _Here:
 
     def hanging(self, place: str) -> list[Hanging]:
         return self._pods.run(place, hanging)
+
+
+def _monitored(found: TraceReport, probe: Probe, ground: _Here) -> TraceReport:
+    """Send the probes once more while the kernel tells what it drops, if it can."""
+    again = replace(probe, numbers=so_many(randbits(32), len(probe.numbers)))
+    with suppress(OSError, Malformed), Monitor() as monitor:  # none in this kernel, or another program has it
+        ground.send(again)
+        time.sleep(_ON_THE_WAY)
+        return dropped.explained(found, again, list(monitor.take()))
+    return found
 
 
 def _asked_for(sight: Sight, packet: Packet) -> Iterator[Ip]:
