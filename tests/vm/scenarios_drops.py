@@ -91,6 +91,17 @@ def check_the_kernel_says_why_and_where_it_drops_a_packet() -> None:
         assert not heard, heard
 
 
+def check_a_trace_says_what_the_kernel_says_where_nothing_else_shows_the_cause() -> None:
+    """Packets whose last hop is the node end there, and weft reads no setting that says so."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        world = World(Path(folder), "vxlan", stack, home=lambda: Netns(namespaces.open_own()))
+        world.run("pod1-1", "sysctl -qw net.ipv4.ip_default_ttl=1")
+        verdict = world.trace("pod1-1", "pod2-1", 4).verdict
+        assert "LOST-001" in verdict, verdict
+        assert "in ip_forward, which came in by" in verdict, verdict
+        assert not runs()
+
+
 def check_the_monitor_ends_with_the_program_also_when_that_is_killed() -> None:
     for ending in (signal.SIGTERM, signal.SIGKILL):
         with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE) as program:
