@@ -13,9 +13,10 @@ from tests.support.netns import Netns, wire
 from weft.diag.rules.matching import Packet
 from weft.diag.rules.ruleset import parse
 from weft.diag.rules.verdict import judge
-from weft.diag.trace.probes import datagram, patterns
+from weft.diag.trace.probes import patterns
 from weft.diag.trace.ruled import dropped
 from weft.kernel.netfilter import nftrace
+from weft.wire.icmp import marked
 
 HERE, NEAR, FAR = "10.0.0.1", "10.0.0.2", "10.0.1.2"
 PORTS = (7000, 7001)
@@ -107,7 +108,7 @@ def test_the_verdict_is_the_kernels(ends: tuple[Netns, Netns]):
                 target_port=port,
             )
             verdict = judge(found, "input", packet)
-            arrived = arrives(node, other, source, port, datagram(next(numbers)))
+            arrived = arrives(node, other, source, port, marked(next(numbers)))
             assert verdict.passes in (None, arrived), f"{packet}: {verdict.by}\n{text}"
             # The kernel names the rule or the policy that was foretold.
             told = [each.where for each in dropped(nftrace.take(trace), nftrace.tables(trace)) if each.table == "t"]

@@ -64,7 +64,7 @@ def refusal(chains: Iterable[Name], place: Name | None) -> tuple[str, str]:
     """The code of what a chain drops that a packet meets, and what helps."""
     owner = None if place is None else owner_of(chains, place)
     if owner is POLICIES:
-        return "FW-002", owner.hint
+        return "FW-002", POLICIES.hint
     whose = "the program that made it" if owner is None else owner.name
     return "FW-001" if owner is FIREWALLD else "FW-002", f"Have {whose} accept this; an accept elsewhere does not help"
 

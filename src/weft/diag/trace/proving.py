@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from ipaddress import ip_address
 from secrets import randbits
@@ -133,7 +133,7 @@ class _Here:
 def _monitored(found: TraceReport, probe: Probe, ground: _Here) -> TraceReport:
     """Send the probes once more while the kernel tells what it drops, if it can."""
     again = replace(probe, numbers=so_many(randbits(32), len(probe.numbers)))
-    with suppress(OSError, Malformed), Monitor() as monitor:  # none in this kernel, or another program has it
+    with suppress(OSError, Malformed), closing(Monitor()) as monitor:  # none in this kernel, or another program has it
         ground.send(again)
         time.sleep(_ON_THE_WAY)
         return dropped.explained(found, again, list(monitor.take()))
