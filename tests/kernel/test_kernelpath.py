@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import socket
+import struct
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
 
@@ -51,6 +52,20 @@ def test_packets_of_known_peers_pass_the_relay_by(site: Site):
     site.peer.sendto(packet(b"back"), (LOCAL, PORT))
     assert pod.recv(100) == b"back"
     assert carried(site) == (1, 1, 0, 0)
+
+
+def test_a_checksum_that_runs_over_when_a_hop_is_taken_is_right(site: Site):
+    """The only one that does, ff ff, which is as good as 00 00: the rest of the header adds up to ff ff as well."""
+    pod = site.bound(site.here, socket.SOCK_DGRAM, POD, 9)
+    whole = bytearray(packet(b"over"))
+    whole[4:6] = whole[10:12] = b"\0\0"
+    words = sum(struct.unpack(">10H", whole[:20]))
+    words = (words & 0xFFFF) + (words >> 16)
+    struct.pack_into(">H", whole, 4, 0xFFFF - words)  # its identification
+    struct.pack_into(">H", whole, 10, 0xFFFF)
+    site.peer.sendto(whole, (LOCAL, PORT))
+    assert pod.recv(100) == b"over"
+    assert carried(site) == (0, 1, 0, 0)
 
 
 def test_a_peer_that_is_a_program_gets_all_from_the_relay(site: Site):

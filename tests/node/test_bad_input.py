@@ -239,10 +239,14 @@ PATHS = {
     "etcd-password-file": WRONG.keys(),
     "etcd-cafile": WRONG.keys(),
     "etcd-keyfile": WRONG.keys(),
+    "etcd-certfile": WRONG.keys(),
+    "kubeconfig-file": WRONG.keys(),
 }
 NEEDED = {
     "etcd-password-file": ["--etcd-username=u"],
     "etcd-keyfile": ["--etcd-certfile=/etc/hostname"],
+    "etcd-certfile": ["--etcd-keyfile=/etc/hostname"],
+    "kubeconfig-file": ["--kube-subnet-mgr"],
 }
 
 
@@ -263,7 +267,8 @@ def test_a_wrong_path_leaves_a_fresh_node_as_it_was(cluster: Cluster, tmp_path: 
     node.log_file.touch()
     before = tree(tmp_path), node.netns.run(KERNEL + "; ss -Hlnx | grep -c weft || true")
     for kind in sorted(PATHS[flag]):
-        ends_at_once = node.spawn(f"--{flag}={WRONG[kind](folder)}", *NEEDED.get(flag, ()), "--ip-masq").wait(60)
+        flags = (f"--{flag}={WRONG[kind](folder)}", *NEEDED.get(flag, ()), "--ip-masq")
+        ends_at_once = node.spawn(*flags, env={"NODE_NAME": "node1"}).wait(60)
         assert ends_at_once in (1, 2), f"{kind}: {node.log}"
         assert node.lines(rf"FLAG-001 .*--{flag}"), f"{kind}: {node.log}"
         assert "Traceback" not in node.log, kind

@@ -326,10 +326,12 @@ def test_cleanup_removes_exactly_what_is_ours_and_proves_it(cluster: Cluster, co
     assert state(node) == before
     assert listed.stdout.count("would remove") == removed.stdout.count("removed ")
     assert not node.subnet_file.exists()
-    again = json.loads(weft(node, "cleanup", "-o", "json", f"--subnet-file={node.subnet_file}").stdout)
+    places = f"--subnet-file={node.subnet_file}", f"--state-dir={node.state_dir}"
+    again = json.loads(weft(node, "cleanup", "-o", "json", *places).stdout)
     files = again.pop("files")
+    assert files[str(node.state_dir)].startswith("who this node is; remove it if")
     assert again == {"dry_run": False, "found": [], "left": [], "foreign": [], "problems": []}
-    said = weft(node, "cleanup", f"--subnet-file={node.subnet_file}").stdout.splitlines()
+    said = weft(node, "cleanup", *places).stdout.splitlines()
     assert said[:-1] == [f"left {path}: {why}" for path, why in files.items()]
 
 
