@@ -22,14 +22,13 @@ from typing import Final
 from weft.kernel import genetlink
 from weft.kernel.ending import spawn
 from weft.kernel.rtnetlink.attributes import parse, u8, u32
-from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket, messages_in, widen
+from weft.kernel.rtnetlink.netlink import Message, NetlinkError, NetlinkSocket, join, messages_in, widen
 from weft.model.kernel.dropped import Drop
 from weft.model.value import Value, replace
 
 _FAMILY: Final = "NET_DM"
 _VERSION: Final = 2
 _SOL_NETLINK: Final = 270
-_NETLINK_ADD_MEMBERSHIP: Final = 1
 _NETLINK_NO_ENOBUFS: Final = 5
 _SO_MEMINFO: Final = 55  # asm-generic/socket.h
 _MEMINFO: Final = Struct("=9I")  # linux/sock_diag.h; the last is SK_MEMINFO_DROPS
@@ -84,7 +83,7 @@ class Alerts:
             self._sock.bind((0, 0))
             # What finds no room is counted. As an error it would come before all that did find room.
             self._sock.setsockopt(_SOL_NETLINK, _NETLINK_NO_ENOBUFS, 1)
-            self._sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _GROUP)
+            join(self._sock, _GROUP)
             self._sock.setblocking(False)  # noqa: FBT003 - that is how socket has it
         except BaseException:
             self._sock.close()

@@ -17,7 +17,7 @@ from weft.kernel.netfilter import iptables, nft
 from weft.kernel.netfilter.nfnetlink import NETLINK_NETFILTER, NFPROTO, elements_in
 from weft.kernel.portholders import shown
 from weft.kernel.rtnetlink.attributes import Attributes, Malformed, parse
-from weft.kernel.rtnetlink.netlink import Reply, messages_in, widen
+from weft.kernel.rtnetlink.netlink import Reply, join, messages_in, widen
 from weft.kernel.tools import OwnProcesses
 from weft.model.errors import Problem, Unavailable
 from weft.model.kernel.objects import Key
@@ -25,8 +25,6 @@ from weft.model.kernel.policytable import BRIDGE, INET
 from weft.model.value import Value
 
 _NFNLGRP_NFTABLES: Final = 7
-_SOL_NETLINK: Final = 270
-_NETLINK_ADD_MEMBERSHIP: Final = 1
 
 _NFNL_SUBSYS_NFTABLES: Final = 10
 _NFT_MSG_NEWTABLE: Final = 0
@@ -199,7 +197,7 @@ def _subscribe() -> socket.socket:
         sock.setblocking(False)  # noqa: FBT003 (its only argument)
         widen(sock, _BUFFER_BYTES)
         sock.bind((0, 0))
-        sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _NFNLGRP_NFTABLES)
+        join(sock, _NFNLGRP_NFTABLES)
     except BaseException:
         sock.close()
         raise

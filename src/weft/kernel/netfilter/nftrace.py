@@ -23,6 +23,7 @@ from weft.kernel.rtnetlink.netlink import (
     Message,
     NetlinkError,
     NetlinkSocket,
+    join,
     messages_in,
     widen,
 )
@@ -36,8 +37,6 @@ _GETCHAIN: Final = _SUBSYS | 4
 _NEWRULE: Final = _SUBSYS | 6
 _TRACE: Final = _SUBSYS | 17
 _NFNLGRP_NFTRACE: Final = 9
-_SOL_NETLINK: Final = 270
-_NETLINK_ADD_MEMBERSHIP: Final = 1
 _BUFFER: Final = 4 << 20  # bytes: a probe may meet hundreds of rules
 _DATAGRAM: Final = 1 << 16
 _AT_ONCE: Final = 1 << 15  # datagrams: a pod that sees a probe may send more of the kind than are read
@@ -103,7 +102,7 @@ def listen(patterns: Sequence[Pattern]) -> socket.socket:
     try:
         widen(sock, _BUFFER, socket.SO_RCVBUF, socket.SO_SNDBUF)
         netlink = NetlinkSocket(sock)
-        sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, _NFNLGRP_NFTRACE)
+        join(sock, _NFNLGRP_NFTRACE)
         devices = sorted(_asked_first(netlink))
         for family in _CHAINS:
             if family != _NETDEV or devices:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from weft.kernel.rtnetlink import link, neigh, notices, route
 from weft.kernel.rtnetlink.attributes import Malformed
 from weft.kernel.rtnetlink.codec import Devices
-from weft.kernel.rtnetlink.netlink import messages_in, widen
+from weft.kernel.rtnetlink.netlink import join, messages_in, widen
 from weft.kernel.rtnetlink.notices import Notice, NoticeReader, Resync
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.kernel.marks import LOCAL_TABLE
@@ -35,8 +35,6 @@ _SPARED: Final = (
     neigh.RTM_NEWNEIGH,
     neigh.RTM_DELNEIGH,
 )
-_SOL_NETLINK: Final = 270
-_NETLINK_ADD_MEMBERSHIP: Final = 1
 # RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV4_NETCONF, _IPV6_NETCONF
 _GROUPS: Final = (1, 3, 5, 7, 9, 11, 24, 25)
 # Room for the notices of 10,000 changes made by others while the event loop is busy.
@@ -96,8 +94,7 @@ class Monitor:
                 # Without a port it would get nothing, and binding it later would take it out of the groups.
                 self._socket.bind((0, 0))
             spare(self._socket, ports=ports, kinds=_SPARED)
-            for group in _GROUPS:
-                self._socket.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
+            join(self._socket, *_GROUPS)
             # From here on notices are kept for us, so that nothing falls between the list and the first of them.
             self.known = self._reader.learn(rtnl.links())
             undo.pop_all()

@@ -200,7 +200,7 @@ class NetlinkSocket:
             if poll.poll(seconds * 1000):
                 self._drain()
 
-        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
+        join(self._socket, group)
         try:
             yield wait
         finally:
@@ -309,6 +309,12 @@ def _refusal(reply: Reply) -> NetlinkError | None:
     # With NETLINK_CAP_ACK the request's header alone is echoed before the kernel's own attributes.
     offset = _ERROR_HEAD if reply.kind == NLMSG_ERROR else _ERRNO.size
     return NetlinkError(-number, parse(reply.body, offset).text(_NLMSGERR_ATTR_MSG))
+
+
+def join(sock: socket.socket, *groups: int) -> None:
+    """Have a socket that is bound hear these multicast groups."""
+    for group in groups:
+        sock.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)
 
 
 def widen(sock: socket.socket, size: int, *options: int) -> None:
