@@ -7,7 +7,7 @@ import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.support.netns import Netns
 from weft.daemon.backends.extension.plane import CommandsPlane
 from weft.daemon.backends.ipsec import process, talk
 from weft.daemon.backends.ipsec.charon import CharonPlane
-from weft.daemon.backends.ipsec.session import Session
+from weft.daemon.backends.ipsec.talk import Session
 from weft.daemon.backends.udp.relay import RelayPlane
 from weft.daemon.backends.wireguard import inprocess
 from weft.daemon.backends.wireguard.plane import WireguardPlane
@@ -102,7 +102,7 @@ async def _adding(name: str, peers: int, least: Work | None) -> tuple[list[float
         kernel = NodeKernel(held.enter_context(Rtnl.open()))
         planes: list[Plane] = [kernel]
         if name in PLANES:
-            planes.append(held.enter_context(PLANES[name].opened(Place(directory=folder, boot=""))))
+            planes.append(held.enter_context(closing(PLANES[name](Place(directory=folder, boot="")))))
         try:
             await _put(planes, shared(inputs))
             for number in range(2, peers + 1):

@@ -13,9 +13,9 @@ from threading import Thread
 import pytest
 
 from tests.support.waiting import in_time
-from weft.daemon.backends.ipsec import process, session
+from weft.daemon.backends.ipsec import process, talk
 from weft.daemon.backends.ipsec.charon import CharonPlane
-from weft.daemon.backends.ipsec.session import Session
+from weft.daemon.backends.ipsec.talk import Session
 from weft.daemon.planes.contract import Place
 from weft.desired.backends.ipsec.objects import SharedKey
 from weft.model.errors import Failure
@@ -60,7 +60,7 @@ class Fake:
 
 @pytest.fixture
 def charon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.setattr(session, "_SECONDS", PATIENCE)
+    monkeypatch.setattr(talk, "_SECONDS", PATIENCE)
     fake = Fake(tmp_path / process.SOCKET)
     with closing(fake.listener):
         yield fake
@@ -79,7 +79,7 @@ def late(request: bytes) -> str:
 
 
 def test_a_late_answer_is_not_taken_for_the_next_ones(charon: Fake, tmp_path: Path):
-    with CharonPlane.opened(Place(directory=tmp_path, boot="this")) as plane:
+    with closing(CharonPlane(Place(directory=tmp_path, boot="this"))) as plane:
         charon.answer = late
         begun = time.monotonic()
         failures = put(plane)
@@ -93,7 +93,7 @@ def test_a_late_answer_is_not_taken_for_the_next_ones(charon: Fake, tmp_path: Pa
 
 def test_what_is_refused_costs_nothing_but_itself(charon: Fake, tmp_path: Path):
     charon.answer = lambda request: "no" if b"192.168.0.2" in request else ""
-    with CharonPlane.opened(Place(directory=tmp_path, boot="this")) as plane:
+    with closing(CharonPlane(Place(directory=tmp_path, boot="this"))) as plane:
         failures = put(plane)
     assert failures.keys() == {KEYS[1]}
     assert failures[KEYS[1]].message == "charon refuses load-shared: no"

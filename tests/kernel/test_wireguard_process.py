@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.support.weftd import eventually
 from tests.support.wireguardroutes import networks_go_from_peer_to_peer
 from weft.daemon.backends.wireguard import inprocess
 from weft.daemon.backends.wireguard import plane as module
+from weft.daemon.planes.contract import Place
 from weft.desired.tunnels.wireguard import Peer, WireguardPeer
 from weft.model.net import Endpoint
 from weft.model.value import replace
@@ -39,7 +41,8 @@ def test_networks_go_from_peer_to_peer(netns: Netns, device: str):
 def test_peers_are_seen_as_they_are(netns: Netns, device: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "DEVICE", device)
     monkeypatch.setattr(module, "_DEVICES", (device,))
-    plane, peer = module.WireguardPlane(), Peer(key=key(50), endpoint=Endpoint(ip_address("192.0.2.1"), 51820))
+    plane = module.WireguardPlane(Place(directory=Path(), boot=""))
+    peer = Peer(key=key(50), endpoint=Endpoint(ip_address("192.0.2.1"), 51820))
     assert netns.call(plane._tunnels) == {}
     assert netns.call(lambda: plane._apply([Put(WireguardPeer(dev=device, peer=peer))])) == []
     [(name, seen)] = netns.call(plane._tunnels).items()

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 
 from weft.config.jsonfields import Fields
@@ -115,7 +114,7 @@ class Processes:
     blind = False
     counts: Mapping[str, int] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, _place: Place) -> None:
         self._running: dict[Key, tuple[Process, subprocess.Popen[bytes]]] = {}
 
     async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> Objects:
@@ -137,18 +136,12 @@ class Processes:
             process.send_signal(signal.SIGKILL)
             process.wait()
 
-    @classmethod
-    @contextmanager
-    def opened(cls, _place: Place) -> Iterator["Processes"]:
-        made = cls()
-        try:
-            yield made
-        finally:
-            for key in tuple(made._running):
-                made.end(key)
+    def close(self) -> None:
+        for key in tuple(self._running):
+            self.end(key)
 
 
 if __name__ == "__main__":
-    relay = Backend(desired=RELAY, planes={"processes": Processes.opened})
+    relay = Backend(desired=RELAY, planes={"processes": Processes})
     world = replace(real(), backends={**BACKENDS, "relay": relay})
     sys.exit(main.run(sys.argv[1:], os.environ, world))

@@ -1,17 +1,19 @@
 """Which peer of a WireGuard device has a network, by the plane that keeps it: the same with a process and a kernel."""
 
 from ipaddress import ip_network
+from pathlib import Path
 
 from tests.support.builders import key
 from tests.support.netns import Netns
 from weft.daemon.backends.wireguard.plane import WireguardPlane
+from weft.daemon.planes.contract import Place
 from weft.desired.tunnels.wireguard import Peer, WireguardPeer, WireguardRoute
 from weft.plan.diff import Delete, Put, Step
 
 
 def networks_go_from_peer_to_peer(netns: Netns, device: str) -> None:
     """On a device without peers: whatever is done, a peer's other networks stay."""
-    plane, a, b = WireguardPlane(), key(50), key(60)
+    plane, a, b = WireguardPlane(Place(directory=Path(), boot="")), key(50), key(60)
 
     def route(net: str, to: str) -> WireguardRoute:
         return WireguardRoute(dev=device, net=ip_network(net), peer=to)

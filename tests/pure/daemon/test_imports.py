@@ -13,7 +13,7 @@ LATE = (
     "weft.forward.kernelpath",
     "weft.forward.start",
     "weft.kernel.bpf",
-    "weft.daemon.backends.ipsec.session",
+    "weft.daemon.backends.ipsec.talk",
     "weft.daemon.backends.wireguard.plane",
     "weft.daemon.backends.wireguard.messages",
 )

@@ -1,14 +1,14 @@
 """What a back end is to the daemon: the half that decides, and what of it is not the kernel's links and routes."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
 
 from weft.cluster.store import TunnelKeys, no_keys
 from weft.config.jsonfields import Fields
 from weft.config.options import Options
-from weft.daemon.planes.contract import Place, Plane
+from weft.daemon.planes.contract import Place, Plane, ServedPlane
 from weft.desired import inputs
 from weft.model.kernel.objects import Object
 from weft.model.net import Net
@@ -82,7 +82,7 @@ class Backend(Value):
     desired: inputs.Backend
     prepare: Preparation = _nothing
     prepares_each_lease: bool = False
-    planes: Mapping[str, Callable[[Place], AbstractContextManager[Plane]]] = {}
+    planes: Mapping[str, Callable[[Place], ServedPlane]] = {}
     goes_on: str = ""
     remains: Remains | None = None
     undo: Callable[[Place], Awaitable[None]] | None = None
@@ -94,4 +94,4 @@ class Backend(Value):
 
     def open_planes(self, place: Place, held: ExitStack) -> dict[str, Plane]:
         """Open its planes, by their names, until `held` ends."""
-        return {name: held.enter_context(opened(place)) for name, opened in self.planes.items()}
+        return {name: held.enter_context(closing(opened(place))) for name, opened in self.planes.items()}

@@ -38,7 +38,9 @@ class Plane(Protocol):
     sweep: float
     announces: bool
     blind: bool
-    counts: Mapping[str, int]
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
 
     async def look(self, known: Objects, only: Collection[Key] | None, /) -> dict[Key, Object]:
         """See all, or `only` these; an object that equals one of `known` is given as that one."""
@@ -47,3 +49,9 @@ class Plane(Protocol):
     async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
         """Carry out `steps` in order; one that fails stops no other."""
         ...
+
+
+class ServedPlane(Plane, Protocol):
+    """One of a back end, open until it is closed, which leaves its objects as they are."""
+
+    def close(self) -> None: ...

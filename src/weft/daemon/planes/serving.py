@@ -1,20 +1,47 @@
-"""What planes share whose devices are served by processes."""
+"""What planes of back ends share, whose objects processes or other sockets of netlink keep."""
 
 import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from weft.beside.threads import beside
 from weft.kernel import ending, tun
 from weft.kernel.portholders import with_holder
 from weft.model.errors import Failure
+from weft.model.kernel.objects import Key, Object, Objects
 from weft.plan.diff import Step
 
 START_SECONDS: Final = 3.0  # Python takes a tenth of it
 _DEVICE_SECONDS: Final = 1.0  # for the plane of links to make the device, which runs beside
 _LOOK_AGAIN: Final = 0.002
+
+
+class ThreadPlane:
+    """A plane that looks and acts in a thread, one call at a time. Nothing announces what others change there."""
+
+    announces = False
+    blind = False
+    counts: Mapping[str, int] = {}
+
+    async def look(self, known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
+        """See all."""
+        return await beside(partial(self._look, known))
+
+    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+        return await beside(partial(self._apply, steps))
+
+    def close(self) -> None:
+        """Leave all as it is: packets go on."""
+
+    def _look(self, known: Objects, /) -> dict[Key, Object]:
+        raise NotImplementedError
+
+    def _apply(self, steps: Sequence[Step]) -> list[Failure]:
+        raise NotImplementedError
 
 
 class Children:

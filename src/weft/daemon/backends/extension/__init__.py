@@ -29,6 +29,4 @@ async def _told(chosen: Value, _ground: Ground, /, *, look_only: bool = False) -
     return Printed(text=text)
 
 
-EXTENSION: Final = Backend(
-    desired=extension, prepare=_told, planes={"commands": plane.CommandsPlane.opened}, undo=plane.undo
-)
+EXTENSION: Final = Backend(desired=extension, prepare=_told, planes={"commands": plane.CommandsPlane}, undo=plane.undo)

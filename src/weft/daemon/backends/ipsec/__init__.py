@@ -5,13 +5,12 @@ Policies bear no mark of ours, and flanneld's have the same form: only those wit
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Final
 
 from weft.beside.threads import beside
 from weft.daemon.backends.backend import Backend, Ground, Left, Remains
 from weft.daemon.backends.ipsec import policies, process
-from weft.daemon.planes.contract import Place, Plane
+from weft.daemon.planes.contract import Place, ServedPlane
 from weft.desired.backends import ipsec
 from weft.desired.backends.ipsec import Esp
 from weft.desired.backends.ipsec.objects import DEVICE, Policy
@@ -28,7 +27,7 @@ async def _esp(_chosen: Value, ground: Ground, /, *, look_only: bool = False) ->
 
     Raises `ConfigError` for a directory whose path leaves no room for charon's socket.
     """
-    from weft.daemon.backends.ipsec.session import LONGEST_PATH
+    from weft.daemon.backends.ipsec.talk import LONGEST_PATH
 
     path = ground.directory / process.SOCKET
     if len(bytes(path)) > LONGEST_PATH:
@@ -47,10 +46,10 @@ async def _esp(_chosen: Value, ground: Ground, /, *, look_only: bool = False) ->
     return Esp(in_kernel=not why)
 
 
-def _charon(place: Place) -> AbstractContextManager[Plane]:
+def _charon(place: Place) -> ServedPlane:
     from weft.daemon.backends.ipsec.charon import CharonPlane
 
-    return CharonPlane.opened(place)
+    return CharonPlane(place)
 
 
 def _look(networks: Collection[Net]) -> Left:
@@ -81,7 +80,7 @@ def _remove(networks: Callable[[], Iterable[Net]], /, *, wholly: bool = False) -
 IPSEC: Final = Backend(
     desired=ipsec,
     prepare=_esp,
-    planes={"policies": policies.PoliciesPlane.opened, "charon": _charon},
+    planes={"policies": policies.PoliciesPlane, "charon": _charon},
     goes_on="strongSwan's charon",
     remains=Remains(device=DEVICE, look=_look, remove=_remove),
 )

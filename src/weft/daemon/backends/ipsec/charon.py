@@ -8,18 +8,17 @@ not told it counts as different. A look every two seconds finds one that has die
 import errno
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from functools import partial
 from ipaddress import IPv4Address
-from typing import Final, Self
+from typing import Final
 
-from weft.beside.threads import beside
 from weft.daemon.backends.ipsec import process, talk
-from weft.daemon.backends.ipsec.session import Session
+from weft.daemon.backends.ipsec.talk import Session
 from weft.daemon.disk import files
 from weft.daemon.planes.contract import Place
-from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.daemon.planes.serving import Children, ThreadPlane, attempt, wait_for_device
 from weft.desired.backends.ipsec.objects import DEVICE, Charon, Connection, SharedKey, connection_of
 from weft.kernel.rtnetlink.rtnl import Rtnl
 from weft.model.errors import Failure
@@ -34,16 +33,13 @@ _SESSIONS_EVERY: Final = 5  # looks
 _MOST_LOG: Final = 1 << 20  # bytes
 
 
-class CharonPlane:
-    """The charon of this instance."""
+class CharonPlane(ThreadPlane):
+    """The charon of this instance, which outlives the plane."""
 
     kinds = frozenset({"charon", "ipseckey", "ipsecconn"})
     sweep = 2.0
-    announces = False
-    blind = False
 
     def __init__(self, place: Place) -> None:
-        self.counts: Mapping[str, int] = {}
         self._configured = place.directory / "charon.conf"
         self._socket = place.directory / process.SOCKET
         self._log = place.directory / "charon.log"
@@ -53,21 +49,8 @@ class CharonPlane:
         self._looks = 0
         self._idle: set[str] = set()  # connections by which nothing went at the last look
 
-    @classmethod
-    @contextmanager
-    def opened(cls, place: Place) -> Iterator[Self]:
-        """Leaves charon running at the end: packets go on."""
-        yield cls(place)
-
-    async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
+    def _look(self, _known: Objects, /) -> dict[Key, Object]:
         """See the process, and the names of what it knows; every tenth second also what goes by it."""
-        return await beside(self._look)
-
-    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Start or end charon, then tell it what it is to know."""
-        return await beside(partial(self._apply, steps))
-
-    def _look(self) -> dict[Key, Object]:
         self._children.reap()
         session = self._session()
         if session is None:

@@ -4,15 +4,13 @@ Their plane leaves them when the daemon ends, and looks at all of them every ten
 """
 
 import errno
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import Final, Self
 
-from weft.beside.threads import beside
 from weft.daemon.backends.ipsec import xfrm
 from weft.daemon.planes.contract import Place
-from weft.daemon.planes.serving import failed
+from weft.daemon.planes.serving import ThreadPlane, failed
 from weft.desired.backends.ipsec.objects import DEVICE, Policy
 from weft.kernel.rtnetlink.netlink import NetlinkError, NetlinkSocket
 from weft.model.errors import Failure
@@ -103,46 +101,34 @@ def remove(networks: Callable[[], Iterable[Net]]) -> bool:
     return bool(found)
 
 
-class PoliciesPlane:
+class PoliciesPlane(ThreadPlane):
     """Policies of the form that upstream and we give them, in this namespace."""
 
     kinds = frozenset({"policy"})
     sweep = 10.0
-    announces = False
-    blind = False
 
-    def __init__(self, policies: Policies | None) -> None:
-        self.counts: Mapping[str, int] = {}
-        self._policies = policies
+    def __init__(self, _place: Place) -> None:
+        self._policies = Policies.open()
 
-    @classmethod
-    @contextmanager
-    def opened(cls, _place: Place) -> Iterator[Self]:
-        """Leaves the policies as they are at the end: packets go on, encrypted."""
-        policies = Policies.open()
-        try:
-            yield cls(policies)
-        finally:
-            if policies is not None:
-                policies.close()
+    def close(self) -> None:
+        """Leave the policies as they are: packets go on, encrypted."""
+        if self._policies is not None:
+            self._policies.close()
 
-    async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See all policies."""
-        found = [] if self._policies is None else await beside(self._policies.list)
+    def _look(self, _known: Objects, /) -> dict[Key, Object]:
+        found = [] if self._policies is None else self._policies.list()
         self.counts = {"policies": len(found)}
         return {policy.key: policy for policy in found}
 
-    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
+    def _apply(self, steps: Sequence[Step]) -> list[Failure]:
         """Put and remove policies in one go."""
-        return [] if self._policies is None else await beside(partial(_apply, self._policies, steps))
-
-
-def _apply(policies: Policies, steps: Sequence[Step]) -> list[Failure]:
-    of = {step.object: step for step in steps if isinstance(step.object, Policy)}
-    put = [policy for policy, step in of.items() if isinstance(step, Put)]
-    gone = [policy for policy, step in of.items() if not isinstance(step, Put)]
-    try:
-        refused = policies.change(put, gone)
-    except OSError as error:
-        return [failed(step, error) for step in steps]
-    return [failed(of[policy], error) for policy, error in refused.items()]
+        if self._policies is None:
+            return []
+        of = {step.object: step for step in steps if isinstance(step.object, Policy)}
+        put = [policy for policy, step in of.items() if isinstance(step, Put)]
+        gone = [policy for policy, step in of.items() if not isinstance(step, Put)]
+        try:
+            refused = self._policies.change(put, gone)
+        except OSError as error:
+            return [failed(step, error) for step in steps]
+        return [failed(of[policy], error) for policy, error in refused.items()]

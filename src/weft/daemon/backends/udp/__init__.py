@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Final
 
 from weft.beside.threads import beside
 from weft.daemon.backends.backend import Backend, Ground, Left, Remains
-from weft.daemon.planes.contract import Place, Plane
+from weft.daemon.planes.contract import Place, ServedPlane
 from weft.desired.backends import udp
 from weft.desired.backends.udp import DEVICE, UdpOptions, Ways
 from weft.model.errors import ConfigError, Problem
@@ -37,16 +36,16 @@ async def _ways(chosen: Value, _ground: Ground, /, *, look_only: bool = False) -
     return Ways(in_kernel=not why)
 
 
-def _relay(place: Place) -> AbstractContextManager[Plane]:
+def _relay(place: Place) -> ServedPlane:
     from weft.daemon.backends.udp.relay import RelayPlane
 
-    return RelayPlane.opened(place)
+    return RelayPlane(place)
 
 
-def _kernel_path(place: Place) -> AbstractContextManager[Plane]:
+def _kernel_path(place: Place) -> ServedPlane:
     from weft.daemon.backends.udp.kernelpath import KernelPathPlane
 
-    return KernelPathPlane.opened(place)
+    return KernelPathPlane(place)
 
 
 def _look(_networks: Collection[Net]) -> Left:

@@ -7,15 +7,14 @@ packets.
 
 import errno
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final, Self
+from typing import Final
 
-from weft.beside.threads import beside
 from weft.daemon.planes.contract import Place
-from weft.daemon.planes.serving import attempt, wait_for_device
+from weft.daemon.planes.serving import ThreadPlane, attempt, wait_for_device
 from weft.desired.backends.udp import DEVICE, KernelForward, KernelPath
 from weft.forward.kernelpath import Forward, Job, Programs, detach_all, present
 from weft.model.errors import Failure
@@ -28,38 +27,21 @@ log = logging.getLogger(__name__)
 _BROKEN: Final = KernelPath(dev=DEVICE, uplink="", local=IPv4Address(0), port=0)
 
 
-class KernelPathPlane:
+class KernelPathPlane(ThreadPlane):
     """The programs of `flannel0` and of the uplink."""
 
     kinds = frozenset({"kernelpath", "kernelforward"})
     sweep = 1.0
-    announces = False
-    blind = False
 
-    def __init__(self) -> None:
-        self.counts: Mapping[str, int] = {}
+    def __init__(self, _place: Place) -> None:
         self._programs: Programs | None = None
         self._known: dict[IPv4Network, Forward] = {}  # by the programs: nothing else changes that
 
-    @classmethod
-    @contextmanager
-    def opened(cls, _place: Place) -> Iterator[Self]:
-        """Leaves the programs attached at the end: packets go on."""
-        made = cls()
-        try:
-            yield made
-        finally:
-            made._hold(None)
+    def close(self) -> None:
+        """Leave the programs attached: packets go on."""
+        self._hold(None)
 
-    async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See what is attached, and all that it knows."""
-        return await beside(self._look)
-
-    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Attach or detach the programs, then change what they know."""
-        return await beside(partial(self._apply, steps))
-
-    def _look(self) -> dict[Key, Object]:
+    def _look(self, _known: Objects, /) -> dict[Key, Object]:
         self._hold(self._found())
         if self._programs is None:
             self.counts = {}

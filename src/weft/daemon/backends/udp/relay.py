@@ -7,18 +7,17 @@ device. What it was started for it tells with its state, and one of another weft
 import errno
 import hashlib
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Self
 
 import msgspec
 
 from weft.beside.threads import beside
 from weft.daemon.planes.contract import Place
-from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.daemon.planes.serving import Children, ThreadPlane, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.backends.udp import DEVICE, Forward, Relay
 from weft.forward import start
@@ -59,37 +58,20 @@ class _Running(Value, frozen=False):
     forwards: dict[Net, Forward]
 
 
-class RelayPlane:
+class RelayPlane(ThreadPlane):
     """The relay of `flannel0`. It announces nothing: a look a second finds one that has died."""
 
     kinds = frozenset({"relay", "forward"})
     sweep = 1.0
-    announces = False
-    blind = False
 
     def __init__(self, place: Place) -> None:
-        self.counts: Mapping[str, int] = {}
         self._socket = place.directory / SOCKET
         self._running: _Running | None = None
         self._children = Children()
 
-    @classmethod
-    @contextmanager
-    def opened(cls, place: Place) -> Iterator[Self]:
-        """Leaves the relay running at the end: packets go on."""
-        made = cls(place)
-        try:
-            yield made
-        finally:
-            made._drop()
-
-    async def look(self, _known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See the relay and all its routes; these are asked for only if somebody else has changed them."""
-        return await beside(self._look)
-
-    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Start or end the relay, and tell it all changes of routes at once."""
-        return await beside(partial(self._apply, steps))
+    def close(self) -> None:
+        """Leave the relay running: packets go on."""
+        self._drop()
 
     async def traffic(self) -> Mapping[Key, Traffic]:
         """What the relay has carried for each peer. What the kernel path carries it does not see."""
@@ -110,7 +92,8 @@ class RelayPlane:
             if peer in keys
         }
 
-    def _look(self) -> dict[Key, Object]:
+    def _look(self, _known: Objects, /) -> dict[Key, Object]:
+        """See the relay and all its routes; these are asked for only if somebody else has changed them."""
         self._children.reap()
         running = self._found()
         if running is None or tun.is_unserved(DEVICE):

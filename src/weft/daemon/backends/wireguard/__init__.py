@@ -1,13 +1,12 @@
 """wireguard, as the daemon runs it: this node's key, and a plane of the kernel's devices or of wireguard-go's."""
 
 import logging
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal
 
 from weft.beside.threads import beside
 from weft.daemon.backends.backend import Backend, Ground
-from weft.daemon.planes.contract import Place, Plane
+from weft.daemon.planes.contract import Place, ServedPlane
 from weft.desired.backends import wireguard
 from weft.desired.backends.wireguard import Keys
 from weft.model.value import Value
@@ -43,10 +42,10 @@ def served_by() -> Literal["kernel", "process", "nothing"]:
     return "process" if inprocess.installed() else "nothing"
 
 
-def plane(place: Place) -> AbstractContextManager[Plane]:
+def plane(place: Place) -> ServedPlane:
     from weft.daemon.backends.wireguard.plane import WireguardPlane
 
-    return WireguardPlane.opened(place)
+    return WireguardPlane(place)
 
 
 WIREGUARD: Final = Backend(desired=wireguard, prepare=_keys, planes={"wireguard": plane})

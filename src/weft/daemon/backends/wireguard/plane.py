@@ -7,18 +7,17 @@ its lease says, which it has proved by its key (behind NAT, as after a move): th
 import errno
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from typing import Final, Self
+from typing import Final
 
 from weft.beside.threads import beside
 from weft.daemon.backends.wireguard import inprocess
 from weft.daemon.backends.wireguard.inkernel import InKernel
 from weft.daemon.backends.wireguard.inprocess import InProcess
 from weft.daemon.planes.contract import Place
-from weft.daemon.planes.serving import Children, attempt, wait_for_device
+from weft.daemon.planes.serving import Children, ThreadPlane, attempt, wait_for_device
 from weft.daemon.planes.traffic import Traffic
 from weft.desired.tunnels.wireguard import (
     DEVICE,
@@ -43,16 +42,13 @@ _DEVICES: Final = (DEVICE, DEVICE_V6)
 _SESSION_SECONDS: Final = 180  # REJECT_AFTER_TIME: after that a handshake was needed, and there was none
 
 
-class WireguardPlane:
+class WireguardPlane(ThreadPlane):
     """Devices of both makers, which one namespace may have at a time."""
 
     kinds = frozenset({"wgserver", "wireguard", "wgpeer", "wgroute"})
     sweep = 10.0
-    announces = False
-    blind = False
 
-    def __init__(self) -> None:
-        self.counts: Mapping[str, int] = {}
+    def __init__(self, _place: Place) -> None:
         self._kernel: InKernel | None = None
         self._other: InKernel | None = None  # for `tunnels`, which waits for no look
         self._asking = Lock()
@@ -60,25 +56,11 @@ class WireguardPlane:
         self._processes = InProcess()
         self._children = Children()
 
-    @classmethod
-    @contextmanager
-    def opened(cls, _place: Place) -> Iterator[Self]:
-        """Leaves all as it is at the end: packets go on."""
-        made = cls()
-        try:
-            yield made
-        finally:
-            for kernel in (made._kernel, made._other):
-                if kernel is not None:
-                    kernel.close()
-
-    async def look(self, known: Objects, _only: Collection[Key] | None, /) -> dict[Key, Object]:
-        """See all devices whole."""
-        return await beside(partial(self._look, known))
-
-    async def apply(self, steps: Sequence[Step], /) -> list[Failure]:
-        """Carry out steps on a device, and those on its peers in one go."""
-        return await beside(partial(self._apply, steps))
+    def close(self) -> None:
+        """Leave all as it is: packets go on."""
+        for kernel in (self._kernel, self._other):
+            if kernel is not None:
+                kernel.close()
 
     async def tunnels(self) -> Mapping[str, LivePeer]:
         """See the peers of the device that a mesh has; a look may be under way meanwhile."""
@@ -105,7 +87,7 @@ class WireguardPlane:
             for key, each in self._seen.items()
         }
 
-    def _look(self, known: Objects) -> dict[Key, Object]:
+    def _look(self, known: Objects, /) -> dict[Key, Object]:
         self._children.reap()
         found: dict[Key, Object] = {}
         peers = sessions = 0
