@@ -25,47 +25,32 @@ from weft.screen.groups import Late, LateGroup
 FAILED: Final = 1
 INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 
-
 LAB: Final = {
-    "lab": Late(place="weft.lab.commands.lab:lab", about="A multi-node cluster network on this machine."),
-    "ui": Late(place="weft.ui.command:ui", about="A page that shows a lab, or what this node's daemon knows."),
+    "lab": Late("weft.lab.commands.lab:lab", "A multi-node cluster network on this machine."),
+    "ui": Late("weft.ui.command:ui", "A page that shows a lab, or what this node's daemon knows."),
 }  # in the distribution weft-lab, which nodes do without
 NODE: Final = {
-    "status": Late(place="weft.daemon.commands.status:status", about="How this node's daemon is, on one screen."),
-    "peers": Late(place="weft.daemon.commands.peers:peers", about="The other nodes, and what became of each lease."),
-    "events": Late(
-        place="weft.daemon.commands.events:events", about="What happened on this node, and what was repaired."
-    ),
-    "monitor": Late(place="weft.daemon.commands.events:monitor", about="What happens on this node, as it happens."),
-    "explain": Late(
-        place="weft.diag.doctor.explain:explain", about="What the code of a problem means, and what to do."
-    ),
-    "doctor": Late(place="weft.diag.doctor.command:doctor", about="What is wrong with this node, and what mends it."),
-    "check": Late(
-        place="weft.diag.check.command:check", about="What this node's pods reach, and what failures have in common."
-    ),
-    "trace": Late(place="weft.diag.trace.command:trace", about="What a packet passes on this node, and where it ends."),
-    "drops": Late(place="weft.diag.drops.command:drops", about="What this node drops of the pod network, and why."),
-    "bundle": Late(
-        place="weft.diag.collect:bundle", about="Collect what a bug report of this node needs, without secrets."
-    ),
-    "mesh": Late(place="weft.daemon.commands.mesh:mesh", about="The mesh of a weftd that has no store."),
-    "policy": Late(
-        place="weft.daemon.commands.policy:policy", about="NetworkPolicies: what they allow, and why they refuse."
-    ),
-    "plan": Late(place="weft.daemon.commands.verbs:plan", about="What the daemon would change now, and why."),
-    "cleanup": Late(place="weft.daemon.commands.verbs:cleanup", about="Remove exactly what weft made in the kernel."),
-    "cni": Late(place="weft.cni.commands.cni:cni", about="Call plugins by hand, and put weft's plugins on a node."),
-    "ipam": Late(place="weft.cni.commands.ipam:ipam", about="Who has which address on this node; freeing leaked ones."),
+    "status": Late("weft.daemon.commands.status:status", "How this node's daemon is, on one screen."),
+    "peers": Late("weft.daemon.commands.peers:peers", "The other nodes, and what became of each lease."),
+    "events": Late("weft.daemon.commands.events:events", "What happened on this node, and what was repaired."),
+    "monitor": Late("weft.daemon.commands.events:monitor", "What happens on this node, as it happens."),
+    "explain": Late("weft.diag.doctor.explain:explain", "What the code of a problem means, and what to do."),
+    "doctor": Late("weft.diag.doctor.command:doctor", "What is wrong with this node, and what mends it."),
+    "check": Late("weft.diag.check.command:check", "What this node's pods reach, and what failures have in common."),
+    "trace": Late("weft.diag.trace.command:trace", "What a packet passes on this node, and where it ends."),
+    "drops": Late("weft.diag.drops.command:drops", "What this node drops of the pod network, and why."),
+    "bundle": Late("weft.diag.collect:bundle", "Collect what a bug report of this node needs, without secrets."),
+    "mesh": Late("weft.daemon.commands.mesh:mesh", "The mesh of a weftd that has no store."),
+    "policy": Late("weft.daemon.commands.policy:policy", "NetworkPolicies: what they allow, and why they refuse."),
+    "plan": Late("weft.daemon.commands.verbs:plan", "What the daemon would change now, and why."),
+    "cleanup": Late("weft.daemon.commands.verbs:cleanup", "Remove exactly what weft made in the kernel."),
+    "cni": Late("weft.cni.commands.cni:cni", "Call plugins by hand, and put weft's plugins on a node."),
+    "ipam": Late("weft.cni.commands.ipam:ipam", "Who has which address on this node; freeing leaked ones."),
     "install-conf": Late(
-        place="weft.cni.commands.upstream:install_conf", about="Copy a file so that it is there whole or not at all."
+        "weft.cni.commands.upstream:install_conf", "Copy a file so that it is there whole or not at all."
     ),
-    "mk-docker-opts": Late(
-        place="weft.cni.commands.upstream:mk_docker_opts", about="Options for dockerd, made from subnet.env."
-    ),
+    "mk-docker-opts": Late("weft.cni.commands.upstream:mk_docker_opts", "Options for dockerd, made from subnet.env."),
 }
-
-
 ABSENT: Final = LAB if find_spec("weft.lab") is None else {}
 COMMANDS: Final = NODE if ABSENT else {**LAB, **NODE}
 

@@ -82,7 +82,7 @@ def bundle(output: str, *, out: str | None, **where: Any) -> int:
       weft trace --from node1.tar.gz 10.244.1.2 10.244.2.3
 
     `weft doctor`, `trace`, `status`, `peers` and `events` take `--from FILE`, on any machine and for any user.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if out is None and not os.access(".", os.W_OK):
         out = _STDOUT
     if out == _STDOUT and sys.stdout.isatty():

@@ -71,7 +71,7 @@ class Group(click.Group):
             formatter.write_dl(rows)
 
 
-class Late(Value):
+class Late(Value, kw_only=False):
     """A command that is imported when it is called: `place` is `module:name`.
 
     `about` is its line of help; empty to import the command for it.

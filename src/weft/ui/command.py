@@ -88,7 +88,7 @@ def ui(lab: str, instance: str | None, listen: str, port: int, *, no_browser: bo
       weft ui --export lab.html
 
     Exits 1 if there is nothing to show, 130 at Ctrl-C.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     address = _address(listen)
     source = _source(lab, instance)
     if file is not None:

@@ -168,7 +168,7 @@ def add(network: str, netns: str, *, ifname: str, args: str, cap_args: str, outp
       weft cni add cbr0 /run/netns/blue
       CAP_ARGS='{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}' \\
         weft cni add cbr0 /run/netns/blue
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     site = _Site(network, output, **where)
     there = has_interface(netns, ifname)
     with site.calling(lambda: _after_failed_add(site, netns, ifname, there=there)):
@@ -190,7 +190,7 @@ def delete(network: str, netns: str, *, ifname: str, args: str, cap_args: str, o
 
     \b
       weft cni del cbr0 /run/netns/blue
-    """  # noqa: D301 - as above
+    """
     site = _Site(network, output, **where)
     with site.calling(lambda: "It may be repeated: nothing that is needed for it has been forgotten."):
         site.runtime.delete(site.network, _conf(netns, ifname, args, cap_args))
@@ -206,7 +206,7 @@ def check(network: str, netns: str, *, ifname: str, args: str, cap_args: str, ou
 
     \b
       weft cni check cbr0 /run/netns/blue
-    """  # noqa: D301 - as above
+    """
     site = _Site(network, output, **where)
     with site.calling():
         site.runtime.check(site.network, _conf(netns, ifname, args, cap_args))
@@ -232,7 +232,7 @@ def gc(network: str, netns: str, *, everything: bool, output: str, **where: Any)
     \b
       weft cni gc cbr0
       weft cni gc cbr0 --all
-    """  # noqa: D301 - as above
+    """
     site = _Site(network, output, **where)
     known = site.runtime.cache.entries()
     if known.unreadable and not everything:
@@ -272,7 +272,7 @@ def status(network: str, netns: str, *, output: str, **where: Any) -> None:  # n
 
     \b
       weft cni status cbr0
-    """  # noqa: D301 - as above
+    """
     site = _Site(network, output, **where)
     with site.calling():
         site.runtime.status(site.network)
@@ -293,7 +293,7 @@ def version(network: str, netns: str, *, output: str, **where: Any) -> None:  # 
 
     \b
       weft cni version cbr0
-    """  # noqa: D301 - as above
+    """
     site = _Site(network, output, **where)
     wanted = site.network.version or "0.1.0"
     rows = []

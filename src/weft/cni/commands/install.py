@@ -101,7 +101,7 @@ def install_command(
       weft cni install --bin-dir /usr/lib/cni --wait
       weft cni install --self-contained --network /etc/kube-flannel/cni-conf.json
       weft cni install --check
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if check:
         _check(bin_dir, conf_dir, output)
         return
@@ -209,7 +209,7 @@ def uninstall_command(bin_dir: Path, output: str) -> None:
 
     \b
       weft cni uninstall
-    """  # noqa: D301 - as above
+    """
     from weft.cni.install import nodepart  # late, as above
 
     done: dict[str, str] = {**executables.uninstall(Inventory.read(bin_dir.absolute()))}
@@ -248,7 +248,7 @@ def handback_command(bin_dir: Path, state_dir: str, *, remove_network: bool, out
     \b
       weft cni handback
       weft cni handback --remove-network
-    """  # noqa: D301 - as above
+    """
     from weft.cni.host.host import open_node
     from weft.cni.leaks.sweeper import node_host
     from weft.cni.plugins.portmap.backends import hand_back

@@ -123,7 +123,7 @@ def list_reservations(leaked: bool, output: str, data_dir: str, state_dir: str) 
 
     `attached`: the host's end of the pair is there. `leaked`: proved, with the proof. `unknown`: reserved by another
     program, which leaves no proof; only a runtime's GC or your own hand frees it.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     with _node("weft ipam list", state_dir, data_dir) as host:
         found = reservations(host, data_dir)
     shown = [one for one in found if not leaked or one.verdict.state is State.LEAKED]
@@ -150,7 +150,7 @@ def gc(dry_run: bool, output: str, data_dir: str, state_dir: str) -> int:  # noq
       weft ipam gc -o json
 
     Exits 1 if something that is leaked could not be freed.
-    """  # noqa: D301 - as above
+    """
     freed: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     with _node("weft ipam gc", state_dir, data_dir) as host:

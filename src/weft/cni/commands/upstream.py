@@ -43,7 +43,7 @@ def install_conf(source: Path, destination: Path) -> None:
 
     \b
       weft install-conf /etc/kube-flannel/cni-conf.json /etc/cni/net.d/10-flannel.conflist
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     with source.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         content = file.read()
@@ -84,7 +84,7 @@ def mk_docker_opts(
 
     \b
       weft mk-docker-opts -c -d /run/docker_opts.env
-    """  # noqa: D301 - as above
+    """
     text = subnet_file.read_text(errors="surrogateescape") if subnet_file.is_file() else ""
     opts = dockeropts.read(text, str(subnet_file), os.environ, ip_masq=not no_ip_masq)
     both = individual == combined

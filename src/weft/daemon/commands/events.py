@@ -48,7 +48,7 @@ def events(  # noqa: PLR0917 - click's way
       weft events --from weft-bundle-node1.tar.gz
 
     Exits 1 when no daemon answers.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if file is None:
         need_root("weft events")
         take = _asking(daemons.choose(instance))
@@ -82,7 +82,7 @@ def monitor(*, since: float | None, output: str, instance: str | None, **wanted:
       weft monitor -o json | jq -r '.subject'
 
     Exits 1 when no daemon answers at first.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     need_root("weft monitor")
     name, follower, chosen = daemons.choose(instance), Follower(), Wanted(**wanted)
 

@@ -54,7 +54,7 @@ def status(output: str, instance: str | None, *, watch: bool) -> int:
       weft mesh status -o json | jq .ring.id
 
     Exits 0 when this node has a subnet and knows what a neighbour knows, else 1.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
 
     def rendered(state: MeshState) -> tuple[MeshState, str]:
         return state, "".join(f"{one_line(line)}\n" for line in status_lines(state))
@@ -79,7 +79,7 @@ def peers(output: str, instance: str | None, *, watch: bool) -> None:
       weft mesh peers
       weft mesh peers -w
       weft mesh peers -o json | jq '.[] | select(.linked | not).name'
-    """  # noqa: D301 - as above
+    """
 
     def rendered(found: tuple[MeshPeer, ...]) -> tuple[object, str]:
         return found, peer_table(found)
@@ -113,7 +113,7 @@ def ways(peers: tuple[str, ...], output: str, instance: str | None, *, watch: bo
       weft mesh ways
       weft mesh ways node3 -w
       weft mesh ways -o json | jq '.[] | {id, way, relays, paths}'
-    """  # noqa: D301 - as above
+    """
 
     def found() -> tuple[MeshPeer, ...]:
         state = _state(instance)
@@ -144,7 +144,7 @@ def ring(output: str, instance: str | None) -> None:
     \b
       weft mesh ring
       weft mesh ring -o json | jq '.owners[] | {id, reserve}'
-    """  # noqa: D301 - as above
+    """
     state = _state(instance)
     if state.ring is None:
         seen, hint = "this node is in no ring", f"See '{typed('mesh status')}'"
@@ -174,7 +174,7 @@ def create(output: str, instance: str | None, *, yes: bool) -> int:
     \b
       weft mesh create
       weft mesh create --yes
-    """  # noqa: D301 - as above
+    """
     return _ask_and_do(MeshAsk(verb="create"), output=output, instance=instance, yes=yes)
 
 
@@ -188,7 +188,7 @@ def connect(address: str, output: str, instance: str | None) -> int:
     \b
       weft mesh connect 10.0.0.7
       weft mesh connect node7.example:7000
-    """  # noqa: D301 - as above
+    """
     return _do(MeshAsk(verb="connect", names=(address,)), output=output, instance=instance)
 
 
@@ -201,7 +201,7 @@ def forget(address: str, output: str, instance: str | None) -> int:
 
     \b
       weft mesh forget 10.0.0.7
-    """  # noqa: D301 - as above
+    """
     return _do(MeshAsk(verb="forget", names=(address,)), output=output, instance=instance)
 
 
@@ -214,7 +214,7 @@ def leave(output: str, instance: str | None, *, yes: bool) -> int:
 
     \b
       weft mesh leave
-    """  # noqa: D301 - as above
+    """
     return _ask_and_do(MeshAsk(verb="leave"), output=output, instance=instance, yes=yes)
 
 
@@ -233,7 +233,7 @@ def rmpeer(peers: tuple[str, ...], output: str, instance: str | None, *, force: 
       weft mesh rmpeer node3
       weft mesh rmpeer node3 node4-1f2e3d4c --yes
       weft mesh rmpeer --withdraw
-    """  # noqa: D301 - as above
+    """
     if withdraw == bool(peers):
         raise click.UsageError("Name the peers that are gone, or say --withdraw.")
     ask = MeshAsk(verb="withdraw") if withdraw else MeshAsk(verb="rmpeer", names=peers, force=force)
@@ -250,7 +250,7 @@ def adopt(ring: str, output: str, instance: str | None, *, yes: bool) -> int:
 
     \b
       weft mesh adopt 4f2a91c3
-    """  # noqa: D301 - as above
+    """
     return _ask_and_do(MeshAsk(verb="adopt", names=(ring,)), output=output, instance=instance, yes=yes)
 
 
@@ -260,7 +260,7 @@ def password() -> None:
 
     \b
       (umask 077; weft mesh password > /etc/weft/password)
-    """  # noqa: D301 - as above
+    """
     click.echo(made(os.urandom(SIZE)).reveal())
 
 

@@ -88,7 +88,7 @@ def peers(output: str, watch: bool, instance: str | None, file: Path | None) -> 
       weft peers --from weft-bundle-node1.tar.gz
 
     Exits 1 when no daemon answers.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if file is not None:
         _print(rows(state_in(bundle_at(file, "instance", "watch"), file)), output)
         return 0

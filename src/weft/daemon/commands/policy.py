@@ -78,7 +78,7 @@ def explain(
     Where this node enforces, it also says (to root) since when, and which changes are not in effect here yet.
 
     Exits 0 if it is allowed, 1 if it is refused.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     asked = asked_about(source, target)
     told = None if files else told_here()
     world = read_world(files, kubeconfig, os.environ, output, told=told, asked=asked, more=more)
@@ -100,7 +100,7 @@ def check(files: Sequence[Path], output: str) -> int:
     out DNS. What needs pods or namespaces to be judged is left out if the files have none.
 
     Exits 0 if it finds nothing, else 1.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     found = read_objects(texts(files))
     count = len(found.policies) + len(found.cluster)
     if not count and not found.problems:
@@ -122,7 +122,7 @@ def preview_(put: Sequence[Path], files: Sequence[Path], kubeconfig: Path | None
     \b
       weft policy preview new.yaml
       weft policy preview new.yaml --from cluster.yaml
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     now = read_world(files, kubeconfig, os.environ, output, told=None if files else told_here())
     show_preview(preview(now, with_files(now, put, output)), output)
 
@@ -142,7 +142,7 @@ def list_(pod: str, output: str) -> None:
     namespace default.
 
     Exits 1 where nothing is enforced, and for a pod that the kernel does not have.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     need_root("weft policy list")
     seen = here()
     if pod:
@@ -172,7 +172,7 @@ def denied(watch: bool, output: str) -> int:  # noqa: FBT001 - click's way
     names if weftd runs and knows them. In an audit it shows what would be refused.
 
     Exits 1 where nothing is enforced.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     need_root("weft policy denied")
     seen = look()
     if not watch:

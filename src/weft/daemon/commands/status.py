@@ -31,7 +31,7 @@ def status(output: str, instance: str | None, file: Path | None, *, watch: bool)
       weft status --from weft-bundle-node1.tar.gz
 
     Exits 0 when the node is ready, 1 when it is not or no daemon answers.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if file is None:
         need_root("weft status")
         look = partial(daemons.ask, daemons.choose(instance), daemons.ASK_STATE)

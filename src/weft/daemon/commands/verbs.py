@@ -52,7 +52,7 @@ def plan(output: str, flags: tuple[str, ...]) -> int:
       weft plan -o json -- --etcd-endpoints=http://10.0.0.1:2379
 
     Exits 0 when nothing would change, 3 when something would.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     need_root("weft plan")
     world = real()
     running = running_here(flags, os.environ, world.directory)
@@ -99,7 +99,7 @@ def cleanup(output: str, dry_run: bool, subnet_file: str, state_dir: str) -> int
 
     \b
       weft cleanup --dry-run
-    """  # noqa: D301 - as above
+    """
     need_root("weft cleanup")
     site = Site(subnet_file=Path(subnet_file), state_dir=Path(state_dir))
     done = asyncio.run(clean_up(site, dry_run=dry_run))

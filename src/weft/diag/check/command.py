@@ -55,7 +55,7 @@ def check(output: str, **where: Any) -> int:
       weft lab exec node1 weft check
 
     Exits 0 if every trial went as it should, 3 if one did not.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     need_root("weft check")
     progress = Progress(output)
     try:

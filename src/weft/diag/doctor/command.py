@@ -52,7 +52,7 @@ def doctor(output: str, *, verbose: bool, fix: bool, yes: bool, file: Path | Non
       weft doctor --from weft-bundle-node1.tar.gz
 
     Exits 0 when no fault was found, 3 when one was; warnings do not count. With --fix, what is left counts.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if (fix and output != "text") or (yes and not fix):
         raise click.UsageError("--fix works with text output only; --yes needs --fix")
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "fix").sight

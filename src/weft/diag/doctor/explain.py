@@ -67,7 +67,7 @@ def explain(output: str, code: str | None) -> int:
       weft explain ROUTE-001
       weft explain
       weft explain -o json | jq -r '.[].code'
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if code is None:
         known = list(_known().values())
         rows = ((each.code, f"(not reported) {each.about}" if each.later else each.about) for each in known)

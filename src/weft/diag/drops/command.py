@@ -54,7 +54,7 @@ def drops(output: str, *, watch: bool, **where: Any) -> None:
       weft lab exec node1 weft drops
 
     Exits 0, whatever was dropped: 'weft doctor' says what of it is a fault.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     need_root("weft drops")
     with ExitStack() as held:
         told = _each_second(places_of(where), held)

@@ -77,7 +77,7 @@ def trace(
       weft trace -o mermaid 10.244.1.2 10.244.2.3     # a sequence diagram, for Markdown
 
     Exits 0 if neither is dropped here, 3 if one is; with --probe, 0 if all is answered, or was sent on as a datagram.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     there = _packet(source, target, udp=udp, size=size)
     sight = _sight(where) if file is None else bundle_at(file, *NAMES, "probe").sight
     if probe:

@@ -42,7 +42,7 @@ def break_node(node: str | None, fault: str | None, mend: bool, lab: str, output
       weft lab break node1 port-blocked
       weft lab exec node1 weft doctor
       weft lab break node1 port-blocked --mend
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if node is None or fault is None:
         rows = ((each.name, each.code, each.about, _ends(each)) for each in FAULTS)
         listed = [{"name": each.name, "code": each.code, "about": each.about, "ends": _ends(each)} for each in FAULTS]

@@ -82,7 +82,7 @@ def capture(
 
     On the screen each packet is a line: when, where, whether it left (→) or came (←), from whom to whom, and behind |
     what is inside. With -o json it is a line of JSON. Exits 0, also by Ctrl-C.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if str(out) == "-":
         _check_stream(output)
     place = find(lab)

@@ -27,7 +27,7 @@ def config(ctx: click.Context, lab: str, output: str) -> None:
       weft lab config
       weft lab config >net-conf.json
       weft lab config set net-conf.json
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     hand_down(ctx)
     if ctx.invoked_subcommand is None:
         report = ask(find(lab), protocol.Ps())
@@ -46,7 +46,7 @@ def put(file: Path, lab: str, output: str) -> None:
     \b
       weft lab config set net-conf.json
       weft lab config | jq '.Backend.Type = "host-gw"' | weft lab config set -
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     piped = str(file) == "-"
     text = sys.stdin.read() if piped else file.read_text(errors="replace")
     place = find(lab)
@@ -73,7 +73,7 @@ def scale(nodes: int, *, pods: int | None, lab: str, output: str) -> None:
       weft lab scale 5
       weft lab scale 5 --pods 0
       weft lab scale 2
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     progress = Progress(output)
     call = Call(place.socket, protocol.Scale(nodes=nodes, pods=pods))
@@ -113,7 +113,7 @@ def stop(things: tuple[str, ...], lab: str, output: str) -> int:
       weft lab stop node2
       weft lab stop node1/weftd
       weft lab stop store
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     return _turn("stop", things, lab, output)
 
 
@@ -128,7 +128,7 @@ def start_again(things: tuple[str, ...], lab: str, output: str) -> int:
     \b
       weft lab start node2
       weft lab start node1/weftd store
-    """  # noqa: D301 - as above
+    """
     return _turn("start", things, lab, output)
 
 
@@ -143,7 +143,7 @@ def restart(things: tuple[str, ...], lab: str, output: str) -> int:
     \b
       weft lab restart node1/weftd
       weft lab restart store
-    """  # noqa: D301 - as above
+    """
     return _turn("restart", things, lab, output)
 
 
@@ -159,5 +159,5 @@ def kill(things: tuple[str, ...], lab: str, output: str) -> int:
       weft lab kill node2
       weft lab kill node1/weftd
       weft lab kill store
-    """  # noqa: D301 - as above
+    """
     return _turn("kill", things, lab, output)

@@ -55,7 +55,7 @@ def check(lab: str, output: str, *, quick: bool) -> int:
       weft lab check -o json | jq -r .conclusion
 
     Exits 0 if every trial went as it should, 3 if one did not.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place, progress = find(lab), Progress(output)
     try:
         report = examine(place, quick=quick, note=progress)

@@ -43,7 +43,7 @@ def status(lab: str, output: str, *, watch: bool) -> int:
       weft lab status -o json | jq '.node1.loops[].repairs'
 
     Exits 0 when all nodes are ready, 1 when one is not.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     if watch:
         redraw(output, partial(_look, place), _render)
@@ -127,7 +127,7 @@ def monitor(only: tuple[str, ...], *, since: float | None, lab: str, output: str
       weft lab monitor
       weft lab monitor --since 10min --kind repaired
       weft lab monitor --node node1 --code ROUTE
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place, chosen = find(lab), Wanted(**wanted)
     followers: dict[str, Follower] = {}
     found = _ask(place, followers)

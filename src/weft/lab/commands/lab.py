@@ -64,4 +64,4 @@ def lab() -> None:
       weft lab ps
       weft lab ping pod1-1 pod2-1
       weft lab down
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """

@@ -70,7 +70,7 @@ def up(file: Path | None, *, named: Path | None, name: str, dry: bool, keep: boo
       weft lab up --policy policies.yaml
 
     An option beside a FILE takes the place of what the file says, or is refused with the reason.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     from weft.lab.network import planned
 
     if name and (problems := spec.name_problem("a lab", "--name", name)):
@@ -177,7 +177,7 @@ def schema() -> None:
       weft lab schema >lab.schema.json
 
     A file says `# yaml-language-server: $schema=lab.schema.json` in its first line.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     from weft.lab.files import labkeys
 
     click.echo(document("json", labkeys.schema()), nl=False)
@@ -194,7 +194,7 @@ def export(lab: str) -> None:
     \b
       weft lab export >lab.yaml
       weft lab down; weft lab up lab.yaml
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     from weft.lab.files import labexport
 
     place = find(lab)

@@ -40,7 +40,7 @@ def link(which: tuple[str, ...], lab: str, output: str, **wanted: Any) -> None:
       weft lab link 'rack1-*' --delay 2ms
       weft lab link node2 --down
       weft lab link --clear
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     change = Change(**wanted)
     if change.clear and change != Change(clear=True):
         seen, expected = "--clear beside what is to be set", "one or the other"
@@ -72,7 +72,7 @@ def partition(source: str, target: str, *, one_way: bool, lab: str, output: str)
       weft lab partition node1 store
       weft lab partition 'rack1-*' 'rack2-*,store'
       weft lab heal
-    """  # noqa: D301 - as above
+    """
     place = find(lab)
     report = ask(place, protocol.Partition(source=source, target=target, one_way=one_way))
     option = within(place)
@@ -91,7 +91,7 @@ def heal(places: tuple[str, ...], lab: str, output: str) -> None:
     \b
       weft lab heal
       weft lab heal node1 store
-    """  # noqa: D301 - as above
+    """
     if len(places) not in (0, 2):
         raise click.UsageError("two places are needed, or none")
     place = find(lab)

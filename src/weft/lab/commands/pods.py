@@ -70,7 +70,7 @@ def run(pod: str, *, node: str, ports: tuple[str, ...], network: str, address: s
       weft lab run dns --node node1 --port 8080:80 --port 53:53/udp
       weft lab run db --node node1 --ip 10.244.1.100
       weft lab run far --node node1 --network second
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     wanted = Pod(name=pod, node=node, ports=tuple(map(_host_port, ports)), network=network, ip=address)
     report, option = ask(place, protocol.Run(wanted)), within(place)
@@ -172,7 +172,7 @@ def expose(
       weft lab expose dns --port 53 --udp pod1-2
 
     Exits 2 if there can be no such Service; nothing has changed then.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     wanted = spec.Service(
         name=name,
         port=port,

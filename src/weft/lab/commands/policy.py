@@ -59,7 +59,7 @@ def apply(files: tuple[Path, ...], lab: str, output: str) -> None:
 
     \b
       weft lab policy apply policies.yaml
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     in_api = _are_in_api(place, ask(place, protocol.Ps()))
     put = _read(files, in_api=in_api)
@@ -81,7 +81,7 @@ def delete(names: tuple[str, ...], lab: str, output: str) -> None:
     \b
       weft lab policy delete only-web
       weft lab policy delete shop/only-web
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     from weft.lab import allowed
 
     place = find(lab)
@@ -152,7 +152,7 @@ def explain(source: str, target: str, lab: str, output: str) -> int:
     are Kubernetes', pods are NAMESPACE/NAME, or NAME in namespace default, and B may be a Service (svc/NAME).
 
     Exits 0 if it is allowed, 1 if it is refused.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     from weft.screen.verdicts import asked_about, show_verdict
 
     place = find(lab)

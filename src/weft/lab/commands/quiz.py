@@ -79,7 +79,7 @@ def quiz(ctx: click.Context, lab: str, output: str) -> None:
       weft lab quiz hint
       weft lab quiz check ROUTE-001 node2
       weft lab quiz give-up
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     hand_down(ctx)
     if ctx.invoked_subcommand is None:
         place = find(lab)

@@ -35,7 +35,7 @@ def top(lab: str, output: str, *, once: bool) -> None:
       weft lab top
       weft lab top --once
       weft lab top -o json | jq '.pods[] | select(.sent_bytes > 1e6) | .name'
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     readings = _Readings(lab)
     live = not once and output not in DOCUMENTS and is_screen(sys.stdout)
     rows = max(1, shutil.get_terminal_size().lines - _AROUND) if live else None

@@ -58,7 +58,7 @@ def trace(source: str, target: str, size: int, lab: str, output: str, *, six: bo
       weft lab trace -o mermaid pod1-1 pod2-1     # a sequence diagram, for Markdown
 
     Exits 0 if they arrive and come back, 3 if they are dropped or lost.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     found = follow(place, source, target, six=six, udp=udp, size=size)
     text = (

@@ -49,7 +49,7 @@ def tutorial(ctx: click.Context, lab: str, output: str) -> None:
       weft lab tutorial next       goes on to the next lesson
       weft lab tutorial reset      puts the nodes back to the lesson's beginning
       weft lab down tutorial       ends it
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     hand_down(ctx)
     if ctx.invoked_subcommand is not None:
         return

@@ -74,7 +74,7 @@ def copy(source: str, target: str, lab: str, output: str) -> None:
 
     A node has files of its own in /run, /etc/cni/net.d, /var/lib/cni and /var/lib/weft, which its pods see, too.
     Elsewhere it sees the machine's, and a copy to there changes them.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     ends = _end(place, source), _end(place, target)
     if not any(end.where for end in ends):

@@ -48,7 +48,7 @@ def execute(where: str, command: tuple[str, ...], lab: str, output: str) -> int:
 
     In all nodes it runs at once and without input; what it says in each comes under the node's name, and the exit
     status is the highest. No node or pod is named `all`.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     if where.startswith("-"):  # no option of ours, and no name begins so
         hint = "Leave it out: the command gets standard input, and a terminal where there is one."
         where, seen = "weft lab exec", f"no such option: {where}"

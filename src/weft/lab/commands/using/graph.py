@@ -37,6 +37,6 @@ def graph(lab: str, output: str) -> None:
       weft lab graph -o svg >lab.svg          # for a browser, light or dark
       weft lab graph -o dot | dot -Tpng >lab.png
       weft lab graph -o mermaid               # for Markdown on GitHub and GitLab
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     drawn = picture(ask(find(lab), protocol.Ps()))
     show_report(output, msgspec.to_builtins(drawn), "" if output in DOCUMENTS else _FORMS[output](drawn))

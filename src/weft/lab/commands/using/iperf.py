@@ -46,7 +46,7 @@ def iperf(source: str, target: str, lab: str, output: str, *, seconds: int, udp:
 
     All nodes share this machine's processors, so the figure compares ways within a lab and says nothing of a network
     card. TCP uses cubic, whatever the machine's default is.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     report = ask(place, protocol.Ps())
     family = 6 if six else report.families[0]

@@ -52,7 +52,7 @@ def logs(names: tuple[str, ...], lab: str, output: str, *, follow: bool, tail: i
 
     In JSON each line is an object with `name`, `time` (seconds since 1970) and `line`; with -f, one on each line.
     Exits 0 when the lab ends while its logs are followed, 130 on Ctrl-C.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     chosen = _chosen(place, names)
     with closing(_Logs(place, chosen)) as reading:

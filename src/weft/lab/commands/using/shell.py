@@ -42,7 +42,7 @@ def shell(ctx: click.Context, lab: str) -> int:
     kept. Ctrl-C ends a command, Ctrl-D the prompt.
 
     From a pipe or a file it runs each line, and commands get no input. Exits with the status of the last command.
-    """  # noqa: D301 - click's mark for a paragraph that stays as it is
+    """
     place = find(lab)
     os.environ[VARIABLE] = ctx.params["lab"] = place.name  # what is typed and completed means this lab
     run: Run = ctx.obj
