@@ -73,9 +73,11 @@ class State:
         return self.ring is not None and self.alone and not self.used
 
     def name(self, key: bytes) -> str:
-        """For people."""
-        member = self.known.members.get(key)
-        return peer_id(member.name, key) if member else key[:4].hex()
+        """For people. A newcomer's record may come after its first question."""
+        if member := self.known.members.get(key):
+            return peer_id(member.name, key)
+        link = self.links.to(key)
+        return link.id if link else key[:4].hex()
 
     @property
     def resting(self) -> tuple[Run, ...]:
