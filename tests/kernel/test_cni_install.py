@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shlex
 import shutil
 import subprocess
@@ -309,6 +310,33 @@ def test_a_network_that_comes_first_is_told(weft, conf_dir, name):
     (conf_dir / name).rename(conf_dir / f"20-{name}")
     assert "comes first" not in weft("install")[1] + weft("install", "--check")[1]
     assert [network.name for network in networks(conf_dir)] == ["cbr0", "other"]
+
+
+ENDINGS = (".conf", ".json", ".conflist")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_else_lies_there_the_first_network_by_bytes_is_told(weft, conf_dir, seed):
+    """As Go's `sort.Strings` and `filepath.Ext` have it in runtimes: capitals before small letters, and no locale."""
+    chance = random.Random(seed)
+    conf_dir.mkdir()
+    of: dict[str, str] = {LIST: conflist.CONFLIST["name"]}
+    for number in range(12):
+        stem = "".join(chance.choice("0159aZz-_. ~\u00e9\u4e2d") for _ in range(chance.randrange(8)))
+        path = conf_dir / f"{stem}{chance.choice((*ENDINGS, '.CONF', '.conf.bak', '.yaml', ''))}"
+        if path.name in (".", "..", "", LIST) or path.exists():
+            continue
+        if chance.random() < 0.2:
+            path.mkdir()
+            continue
+        own = {"name": f"n{number}", "cniVersion": "0.3.1", "type": "loopback"}
+        path.write_text(json.dumps({**own, "plugins": [own]} if path.name.endswith("list") else own))
+        if path.name.endswith(ENDINGS):
+            of[path.name] = own["name"]
+    sorted_ = sorted(of, key=os.fsencode)
+    first = None if sorted_[0] == LIST else f"{conf_dir}/{sorted_[0]}"
+    assert json.loads(weft("install", "-o", "json")[1])["comes_first"] == first
+    assert [network.name for network in networks(conf_dir)] == [of[name] for name in sorted_]
 
 
 def test_only_files_of_networks_count(weft, conf_dir):

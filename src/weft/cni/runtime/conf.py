@@ -69,7 +69,7 @@ def _read(path: Path) -> NetworkList:
 
 
 def _with_drop_ins(path: Path, network: NetworkList) -> NetworkList:
-    """Append the plugins of `<directory>/<network name>/*.conf`, in the order of their names."""
+    """Append the plugins of `<directory>/<network name>/*.conf`, sorted as networks are."""
     if not path.name.endswith(_LISTS) or network.only_inlined:
         return network
     # A name that is no name would lead out of the directory; what it is called for refuses it.
@@ -80,12 +80,12 @@ def _with_drop_ins(path: Path, network: NetworkList) -> NetworkList:
 
 def _drop_ins(directory: Path) -> list[PluginConf]:
     try:
-        names = sorted(path for path in directory.iterdir() if path.name.endswith(".conf") and not path.is_dir())
+        found = [path for path in directory.iterdir() if path.name.endswith(".conf") and not path.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise CniError(cni.IO_FAILURE, f"error reading {directory}: {error.strerror}") from error
-    return [cnilist.parse_plugin(_content(path)) for path in names]
+    return [cnilist.parse_plugin(_content(path)) for path in sorted(found, key=bytes)]
 
 
 def _content(path: Path) -> bytes:
