@@ -41,6 +41,7 @@ class Waying:
         self._fallen = set[bytes]()  # whom no path of ours leads to
         self._sees = False
         self._ways: dict[bytes, Way] = {}
+        self._apart = set[bytes]()  # to whom no way leads: we cannot reach them, or they say so of us
         self._active = frozenset[bytes]()
         self._solving: Iterator[dict[bytes, Way | None]] | None = None
         self._solve_at = inf
@@ -64,10 +65,10 @@ class Waying:
         paths, straight = self._paths[key], len(self.way(key)) == 1
         if paths.best is None:
             return "no-kernel"
+        if key not in self._fallen and (not straight or key in self._apart):
+            return "one-way"
         if straight and paths.kind == paths.best:
             return "mtu" if paths.mtu else ""
-        if not straight and key not in self._fallen:
-            return "one-way"
         if straight:
             return "" if self._tunnels.crosses(key, paths.best) else "port-filtered"  # no NAT lets vxlan pass
         return self._tunnels.reason(key) or "port-filtered"
@@ -103,6 +104,7 @@ class Waying:
                     self._permit(each, self._state.known.members[each], now)
         elif member is None:
             self._ways.pop(key, None)
+            self._apart.discard(key)
             self._paths.pop(key, None)
             if key in self._fallen:
                 self._fallen.discard(key)
@@ -163,6 +165,7 @@ class Waying:
         self._pairs = Pairs()
         self._own = None
         self._ways.clear()
+        self._apart.clear()
         self._paths.clear()
         self._fallen.clear()
         self._solving, self._solve_at = None, inf
@@ -250,17 +253,19 @@ class Waying:
             return
         if self._solving is None:
             if not self._pairs.apart(self._state.me):  # as a rule
-                for key in [key for key, way in self._ways.items() if len(way) > 1]:
-                    del self._ways[key]
+                for key in {key for key, way in self._ways.items() if len(way) > 1} | self._apart:
+                    self._ways.pop(key, None)
                     self._state.mark(key)
+                self._apart.clear()
                 return
             self._solving = ways(self._state.me, self._pairs)
         for some in islice(self._solving, _STEPS):
             for key, found in some.items():
                 # Where no way leads, straight on: with the last way of each, packets would go round between two peers.
                 way = found or (key,)
-                if way != self.way(key):
+                if way != self.way(key) or (key in self._apart) != (found is None):
                     self._ways[key] = way
+                    (self._apart.add if found is None else self._apart.discard)(key)
                     self._state.mark(key)
                 self._solve_at = now
         if self._solve_at == inf:

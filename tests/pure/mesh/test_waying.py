@@ -92,6 +92,24 @@ def test_a_pair_of_which_one_alone_hears_nothing_goes_by_a_relay_too():
     assert paths.world.run(180, until=lambda: paths.reason("n1", "n0") == "port-filtered")
 
 
+def test_of_two_the_one_that_still_hears_the_other_is_told_that_it_is_not_heard():
+    """There is no third one by which packets could go; n1 has no traffic, and asks once a minute."""
+    paths = Paths(2)
+    paths.idle = {"n1"}
+    paths.world.run(90)
+    told: list[do.Effect] = []
+    paths.world.watchers.append(lambda node, effect: told.append(effect) if node.name == "n1" else None)
+    paths.block(("n0", "n1"))
+    assert paths.world.run(30, until=lambda: paths.reason("n1", "n0") == "one-way")
+    assert paths.relay("n1", "n0") == ""
+    assert len([each for each in told if isinstance(each, do.Hop)]) == 1, "each is an event for operators"
+    assert paths.world.run(180, until=lambda: paths.reason("n1", "n0") == ""), "it has found out itself"
+    paths.cut.clear()
+    assert paths.world.run(180, until=lambda: not any(node.core._waying.cannot for node in paths.world.nodes.values()))
+    paths.world.run(5)
+    assert {paths.reason(*pair) for pair in both("n0", "n1")} == {""}
+
+
 def test_a_path_in_use_is_asked_each_second_and_one_without_traffic_once_a_minute():
     paths = Paths(3)
     paths.idle = {"n1"}

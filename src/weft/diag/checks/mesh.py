@@ -18,7 +18,7 @@ _PORTS: Final = (
 _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "port-filtered": ("no echo comes back by a better way", _PORTS),
     "one-way": (
-        "the other node says that it gets no answer by a better way",
+        "the other node says that it gets no answer from this one",
         f"Run 'weft doctor' there, too. {_PORTS}",
     ),
     "mtu": (
