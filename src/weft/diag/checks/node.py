@@ -11,6 +11,7 @@ from weft.model.text import counted
 
 _FULL: Final = 0.9  # of a table
 _UNMOVED: Final = NUD_PERMANENT | NUD_NOARP  # the table's limit does not count them
+_NEVER: Final = "8"  # of arp_ignore: no address is answered for (Documentation/networking/ip-sysctl.rst)
 _MANY_REFUSED: Final = 100  # connections: a few races are usual
 # Where rules of Services are: kube-proxy's chain in iptables mode, its table in nftables mode, and a lab's own.
 _SERVICES: Final = frozenset(("KUBE-SERVICES", "kube-proxy", SERVICES_TABLE))
@@ -33,6 +34,18 @@ def _forwarding(sight: Sight) -> Iterator[Finding]:
             command = setting(name, "1", f"has packets that come through {link.name} forwarded")
             seen = f"it is 0, so packets that come through {link.name} are not forwarded, although the machine forwards"
             yield mended(command, "KERN-002", f"sysctl {name}", seen, expected="1")
+
+
+@check("arp", "the kernel tells pods and peers its MACs", "settings", "links")
+def _unanswered(sight: Sight) -> Iterator[Finding]:
+    """A packet of the node itself tells the other end its MAC, so that what is lost now may arrive a moment later."""
+    uplinks = {link.index: link.name for link in sight.links if link.index in sight.ways.values()}
+    names = dict.fromkeys(["all", *(bridge.name for bridge in sight.bridges), *uplinks.values()])
+    for name in (f"net/ipv4/conf/{each}/arp_ignore" for each in names):
+        if sight.settings.get(name) == _NEVER:
+            command = setting(name, "0", "has the kernel answer ARP for its addresses")
+            seen = f"it is {_NEVER}: who asks this node for the MAC of its address gets no answer, and sends nothing"
+            yield mended(command, "KERN-004", f"sysctl {name}", seen, expected="0, 1 or 2")
 
 
 @check(
@@ -140,6 +153,7 @@ def _two_firewalls(sight: Sight) -> Iterator[Finding]:
 
 CHECKS: Final = (
     _forwarding,
+    _unanswered,
     _bridge_netfilter,
     _neighbours,
     _overflown,

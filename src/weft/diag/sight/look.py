@@ -42,12 +42,16 @@ _SETTINGS: Final = (
     "net/ipv4/neigh/default/gc_thresh3",
     "net/ipv6/neigh/default/gc_thresh3",
     "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/conf/all/arp_ignore",
     "net/ipv6/conf/default/disable_ipv6",
     *ECHOES_IGNORED.values(),
     _TRACKED,
     "net/netfilter/nf_conntrack_max",
 )
-_OF_LINKS: Final = ("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv6/conf/{}/disable_ipv6")
+_OF_LINKS: Final = (
+    *("net/ipv4/conf/{}/rp_filter", "net/ipv4/conf/{}/forwarding", "net/ipv4/conf/{}/arp_ignore"),
+    "net/ipv6/conf/{}/disable_ipv6",
+)
 _PROGRAMS: Final = frozenset(("weftd", "flanneld"))
 _ON_THE_NODE: Final = "/var/lib/weft/node/current/bin/weft"  # the copy that the pod's init container puts there
 _LEGACY: Final = (Path("net/ip_tables_names"), Path("net/ip6_tables_names"))

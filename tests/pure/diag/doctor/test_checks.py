@@ -75,6 +75,8 @@ ALSO = {"KERN-003": {"IFACE-001"}, "IPAM-002": {"IPAM-001"}}
     [
         ("KERN-002", {"settings": {"net/ipv4/ip_forward": "0"}}),
         ("KERN-002", {"settings": {**WELL.settings, "net/ipv4/conf/cni0/forwarding": "0"}}),
+        ("KERN-004", {"settings": {**WELL.settings, "net/ipv4/conf/cni0/arp_ignore": "8"}}),
+        ("KERN-004", {"settings": {**WELL.settings, "net/ipv4/conf/all/arp_ignore": "8"}}),
         ("KERN-003", {"settings": {**WELL.settings, "net/ipv4/conf/all/rp_filter": "1"},
                       "ways": {"192.168.0.2": CNI0}}),
         ("KERN-001", {"rules": Ruleset(chains={("ip", "nat", "KUBE-SERVICES"): Chain(place=("ip", "nat", "K"))})}),
