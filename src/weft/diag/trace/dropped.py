@@ -38,5 +38,5 @@ def _named(problem: Problem, word: str, function: str, device: str, *, whole: bo
     evidence = f"{word or 'no reason is given'} in {function}{at}, {_AS_TOLD}"
     reason = reasons.BY_WORD.get(word)
     if reason is None or not whole:
-        return replace(problem, seen=f"{problem.seen}; dropped: {evidence}")
+        return replace(problem, seen=f"{problem.seen}; dropped: {evidence}", hint="")
     return reason.problem(problem.where, evidence)

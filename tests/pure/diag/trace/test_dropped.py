@@ -60,7 +60,7 @@ def test_the_kernels_reason_has_its_code_if_all_probes_met_it():
 def test_what_is_no_proof_is_said_and_has_no_code_of_its_own(told: list[Drop], said: str):
     found = explained(report(UNSEEN), PROBE, told)
     assert found.problem is not None
-    assert (found.problem.code, found.problem.where) == ("LOST-001", "node1")
+    assert (found.problem.code, found.problem.where, found.problem.hint) == ("LOST-001", "node1", "")
     assert found.problem.seen.startswith(f"{UNSEEN.seen}; {said}")
 
 
