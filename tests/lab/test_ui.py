@@ -160,6 +160,8 @@ def test_the_way_between_two_pods(page: Page, running: Lab):
         page.get_by_role("button", name="Look again").click()
         expect(page.locator(".verdict.down")).to_contain_text("FW-002")
         expect(page.locator(".hop.down")).to_have_count(1)
+        steps = page.locator(".hop .sign").evaluate_all("all => all.map(each => each.ariaLabel)")
+        assert "passes" not in steps[steps.index("is dropped") :]
         page.keyboard.press("Escape")
         expect(page.locator(".cluster .edge.down")).to_have_attribute("aria-label", re.compile("probes lost"))
     finally:
