@@ -18,9 +18,10 @@ from weft.diag.check.scenarios import BY_NAME
 from weft.diag.check.trial import EndpointReport, Outcome, Trial
 from weft.lab.manifests import listed, of_pod
 from weft.lab.network import understand
-from weft.lab.report import Cell, LabReport, NodeReport, PingReport
+from weft.lab.report import Cell, LabReport, NodeReport, PingReport, ServiceReport
+from weft.lab.spec import NAMESPACE
 from weft.lab.trials import by_family
-from weft.model.policy import Pod
+from weft.model.policy import Pod, Protocol, Service, ServicePort
 from weft.model.value import replace
 from weft.wire.policyobjects import read_objects
 
@@ -35,7 +36,23 @@ def world(report: LabReport) -> World:
     ]
     found = read_objects({report.name: yaml.safe_dump(listed([*(report.policies or ()), *pods]))})
     network = understand(bytes(report.network).decode())
-    return replace(world_of(found.things), networks=network.networks, subnet_lens=network.subnet_lens)
+    services = tuple(map(_service, report.services))
+    return replace(
+        world_of(found.things), services=services, networks=network.networks, subnet_lens=network.subnet_lens
+    )
+
+
+def _service(found: ServiceReport) -> Service:
+    """A lab's Services have no namespace; they are taken for those of `lab`."""
+    protocol: Protocol = "udp" if found.protocol == "UDP" else "tcp"
+    return Service(
+        namespace=NAMESPACE,
+        name=found.name,
+        selector={},
+        ips=tuple(map(ip_address, found.addresses)),
+        ports=(ServicePort(protocol, found.port, found.target_port),),
+        ends=tuple(ip_address(each.address) for each in found.endpoints),
+    )
 
 
 def selected(known: World) -> dict[str, list[Pod]]:

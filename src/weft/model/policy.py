@@ -269,15 +269,21 @@ class ServicePort(Value, kw_only=False, gc=False):
 
 
 class Service(Value, gc=False):
-    """An address that leads to pods of its namespace. Without a selector, nothing is known of what it leads to."""
+    """An address that leads to the pods of its namespace that it selects, or to those that have an address of `ends`.
+
+    Without either, nothing is known of what it leads to.
+    """
 
     namespace: str
     name: str
     selector: Labels
     ips: tuple[Ip, ...] = ()
     ports: tuple[ServicePort, ...] = ()
+    ends: tuple[Ip, ...] = ()
 
     def leads_to(self, pod: Pod) -> bool:
+        if self.ends:
+            return pod.counts and not set(self.ends).isdisjoint(pod.ips)
         labels = dict(pod.labels).items()
         there = pod.namespace == self.namespace and not pod.ended
         return there and bool(self.selector) and self.selector.items() <= labels

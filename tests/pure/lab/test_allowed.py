@@ -8,6 +8,8 @@ import pytest
 
 from tests.pure import checks
 from tests.pure.checks import service
+from weft.desired.policy.judge import judged as decided
+from weft.desired.policy.question import flows, question
 from weft.diag.check.causes import causes
 from weft.diag.check.judging import described, judged
 from weft.diag.check.report import sentence
@@ -228,3 +230,18 @@ def test_a_ping_that_policies_forbid_is_right_if_it_is_lost():
         ("pod2-1", "node1"): ("", False),
         ("pod1-2", "pod2-2"): ("lost", False),
     }
+
+
+def test_a_service_is_explained_by_the_pods_that_it_leads_to():
+    found = report(policy({"pod": "pod2-1"}))
+    found = replace(found, services=[service(found, "pod1-1", "pod2-1")])
+    name, port = found.services[0].name, found.services[0].port
+    known = allowed.world(found)
+    to, asked = flows(question("lab/pod1-1", f"svc/lab/{name}:{port}"), known)
+    assert (str(to), [each.port for each in asked]) == (f"lab/{name}", [found.services[0].target_port] * 2)
+    assert [decided(each, known).allowed for each in asked] == [True, False]
+    by_address, _ = flows(question("lab/pod1-1", f"{found.services[0].addresses[0]}:{port}"), known)
+    assert by_address == to
+    nobody = replace(found, services=[replace(found.services[0], endpoints=[])])
+    with pytest.raises(ValueError, match="leads to no pod"):
+        flows(question("lab/pod1-1", f"svc/lab/{name}:{port}"), allowed.world(nobody))

@@ -14,6 +14,7 @@ from weft.lab.commands.choose import ask, find, lab_and_output, nodes_and_pods, 
 from weft.lab.manifests import Manifest, at_home, listed, name_of
 from weft.lab.places import Place
 from weft.lab.report import LabReport
+from weft.lab.spec import NAMESPACE
 from weft.model.errors import ConfigError, Problem
 from weft.model.policy import Pod
 from weft.model.text import one_of, table
@@ -148,8 +149,9 @@ def explain(source: str, target: str, lab: str, output: str) -> int:
       weft lab policy explain pod1-1 pod2-1:80
       weft lab policy explain 192.0.2.7 pod1-1:53/udp
 
-    A and B are pods by their names, nodes, or addresses; without a port, an echo request is asked about. Where nodes
-    are Kubernetes', pods are NAMESPACE/NAME, or NAME in namespace default, and B may be a Service (svc/NAME).
+    A and B are pods by their names, nodes, or addresses, and B may be a Service, of which each pod is judged; without a
+    port, an echo request is asked about. Where nodes are Kubernetes', pods are NAMESPACE/NAME, or NAME in namespace
+    default, and a Service is svc/NAME.
 
     Exits 0 if it is allowed, 1 if it is refused.
     """
@@ -159,6 +161,7 @@ def explain(source: str, target: str, lab: str, output: str) -> int:
     report = ask(place, protocol.Ps())
     known = {pod.name: f"{pod.namespace}/{pod.name}" for pod in report.pods}
     known |= {node.name: node.underlay[0] for node in report.nodes}
+    known |= {service.name: f"svc/{NAMESPACE}/{service.name}" for service in report.services}
     name, colon, port = target.partition(":") if target.partition(":")[0] in known else (target, "", "")
     asked = asked_about(known.get(source, source), known.get(name, name) + colon + port)
     return show_verdict(asked, _world(place, report, output, asked), output)
