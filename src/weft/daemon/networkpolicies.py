@@ -1,58 +1,82 @@
-"""Reports NetworkPolicies that nobody enforces (POL-001): this weftd does not, and the API accepts them in silence.
+"""Reports NetworkPolicies that nobody enforces here (POL-001): this weftd does not.
 
+That there are some says the API, which accepts them in silence, or other nodes, whose leases say that they enforce.
 Another program is known by its rules on this node. One that works without rules is not seen, so the message speaks of
 rules alone.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from weft.cluster.store import Settings
 from weft.kernel.tools import ToolError, Tools
 from weft.model.errors import ConfigError, Problem, Unavailable
+from weft.model.text import counted, some_of
 
 log = logging.getLogger(__name__)
 
 _FIRST_SECONDS: Final = 10.0  # after the start, in which a program beside us may start as well
 _AGAIN_SECONDS: Final = 600.0
+_LOOK_SECONDS: Final = 5.0  # between two looks at leases
+_NAMED: Final = 5
 _LEGACY: Final = ("net/ip_tables_names", "net/ip6_tables_names")
 
 
 class Policies:
     """Looks now and then. `problem` is what the last look found, None if all was well."""
 
-    def __init__(self, settings: Settings, tools: Tools, proc: Path = Path("/proc/self")) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tools: Tools,
+        enforcing: Callable[[], Sequence[str]] = tuple,
+        proc: Path = Path("/proc/self"),
+    ) -> None:
+        """`enforcing` names the other nodes that say that they enforce."""
         self.problem: Problem | None = None
         self._settings = settings
         self._tools = tools
+        self._enforcing = enforcing
         self._proc = proc
 
-    async def run(self) -> None:
-        """Run for ever; ends where the store has no policies. The right to list them may come later."""
+    async def run(self) -> NoReturn:
+        """The right to list policies may come later; a store that has none counts none."""
         await asyncio.sleep(_FIRST_SECONDS)
         while True:
+            others = bool(self._enforcing())
             try:
-                count = await self._settings.policies()
-                if count is None:
-                    return
-                self._say(await self.judge(count))
+                self._say(await self.judge(await self._settings.policies() or 0))
             except (Unavailable, ConfigError, ToolError) as error:  # what is not seen is no problem of policies
                 log.debug("no look at policies: %s", error)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await self._rest(others=others)
+
+    async def _rest(self, *, others: bool) -> None:
+        """Until the next look is due, or until other nodes begin to enforce, or end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_AGAIN_SECONDS):
+                while bool(self._enforcing()) == others:  # noqa: ASYNC110 - leases tell nobody here
+                    await asyncio.sleep(_LOOK_SECONDS)
 
     async def judge(self, count: int) -> Problem | None:
-        """Return what is wrong if there are so many policies. Raises `ToolError`."""
+        """Return what is wrong if the API has so many policies. Raises `ToolError`."""
         from weft.diag.owners import enforcer_in  # diagnosis is not loaded at the start
 
-        if not count or enforcer_in(await self._rules()):
+        others = self._enforcing()
+        if not (count or others) or enforcer_in(await self._rules()):
             return None
-        many = "1 NetworkPolicy" if count == 1 else f"{count} NetworkPolicies"
+        if count:
+            seen = f"the cluster has {'1 NetworkPolicy' if count == 1 else f'{count} NetworkPolicies'}"
+        else:
+            nodes = f"{counted(len(others), 'other node')} ({some_of(others, _NAMED)})"
+            seen = f"{nodes} {'says' if len(others) == 1 else 'say'} that policies are enforced there"
         return Problem(
             code="POL-001",
             where="NetworkPolicies",
-            seen=f"the cluster has {many}, and no rules of a program that enforces them are on this node",
+            seen=f"{seen}, and no rules of a program that enforces them are on this node",
             hint=(
                 "So the pods that they select are open. Have weftd enforce them (--network-policy=audit first),"
                 " run another program that does, or remove the policies"

@@ -160,7 +160,7 @@ class Node:
         configured = await self._configured(store)
         self._goes_on = configured.backend.goes_on  # now: what comes next may wait for ever
         known = await phases.know(configured, store, self._options, self._place, asking=self._ask)
-        self._announce(store, parts)
+        self._announce(store, report, parts)
         leasing = phases.leasing_of(known, store, self._world, self._place)
         rules = tasks.create_task(  # takes its time
             start.firewall(known.netconf, held, self._world.modules, tools, policies=policies is not None)
@@ -222,9 +222,9 @@ class Node:
         self._status.store = problem
         return True
 
-    def _announce(self, store: Store, parts: Supervisor) -> None:
+    def _announce(self, store: Store, report: Reporter, parts: Supervisor) -> None:
         if self._options.network_policy == "off":
-            policies = Policies(store.settings, Tools())
+            policies = Policies(store.settings, Tools(), report.enforcing)
             self._status.losses["policies"] = lambda: policies.problem
             parts.start("policies", policies.run)
         parts.start("events", partial(events.announce, store.tenure, self._status, now=self._world.monotonic))

@@ -110,6 +110,11 @@ class Reporter:
         keepers = () if self.network is None else self.network.keepers.values()
         return await self.look(await traffic.ask([keeper.plane for keeper in keepers]))
 
+    def enforcing(self) -> list[str]:
+        """The other nodes that say that they enforce policies."""
+        leases = () if self.network is None else self.network.roster.believed.values()
+        return [lease.id for lease in leases if lease.attrs.policies == "enforce"]
+
     async def _planned(self) -> PlanAnswer:
         if self._plan is None:
             return PlanAnswer(unable=() if self.status.waiting is None else (self.status.waiting,))

@@ -12,11 +12,16 @@ from weft.model.value import Value
 _DROPPING: Final = 'nft add table inet %s; nft "add chain inet %s %s { type filter hook %s priority %s; %s}"; %s'
 
 
+# Ends the daemon at once.
+END: Final = "kill -9 $(pgrep -x weftd); while pgrep -x weftd >/dev/null; do sleep 0.01; done"
+
+
 class Fault(Value):
     """`repaired`: a running daemon undoes it at once. `kills`: it ends the daemon, which the lab starts again.
 
-    `restarts`: both scripts end the daemon, and the lab starts it after them. `elsewhere`: other nodes notice it.
-    `policies`: nodes have to enforce some. `backends` are those that have what it breaks; all if empty.
+    `restarts`: both scripts end the daemon, and the lab starts it after them; `unpoliced`: without policies until it is
+    mended. `elsewhere`: other nodes notice it. `policies`: nodes have to enforce some. `backends` are those that have
+    what it breaks; all if empty.
     """
 
     name: str
@@ -29,6 +34,7 @@ class Fault(Value):
     restarts: bool = False
     elsewhere: bool = False
     policies: bool = False
+    unpoliced: bool = False
     backends: tuple[str, ...] = ()
 
 

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from weft.lab.fault import Fault, ingress
+from weft.lab.fault import END, Fault, ingress
 
 _BACKENDS: Final = ("mesh",)
-_END: Final = "kill -9 $(pgrep -x weftd); while pgrep -x weftd >/dev/null; do sleep 0.01; done"
 # Reads mesh.json, has `one` changed by a statement, where `there` is the file of another node, and writes it.
 _EDIT: Final = (
     "import base64, glob, json, os; [path] = glob.glob('/var/lib/weft/*/store/mesh.json'); one = json.load(open(path));"
@@ -15,7 +14,7 @@ _VXLAN: Final = "udp dport 8472 drop"
 
 
 def _edited(change: str) -> str:
-    return f'{_END}; python3 -c "{_EDIT.format(change=change)}"'
+    return f'{END}; python3 -c "{_EDIT.format(change=change)}"'
 
 
 def _both_ways(what: str) -> str:
@@ -65,7 +64,7 @@ MESH: Final = (
         code="LEASE-005",
         about="the node is switched off, and packets that went through it with it: see it from another node",
         # Else the kernel forgets the link's IPv6 addresses, and nothing would put them back.
-        breaks=f"{_END}; sysctl -qw net.ipv6.conf.$UPLINK.keep_addr_on_down=1; ip link set $UPLINK down",
+        breaks=f"{END}; sysctl -qw net.ipv6.conf.$UPLINK.keep_addr_on_down=1; ip link set $UPLINK down",
         mends="ip link set $UPLINK up",
         kills=True,
         elsewhere=True,

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from weft.lab.fault import Fault, chain
+from weft.lab.fault import END, Fault, chain
 
 _PLACE: Final = "/etc/kube-flannel/policies"  # the lab's directory, which all nodes see
 _ASIDE: Final = "/run/policies"
@@ -27,6 +27,16 @@ def _until(look: str) -> str:
 
 
 POLICED: Final = (
+    Fault(
+        name="unenforced",
+        code="POL-001",
+        about="weftd was started without --network-policy, and took the tables of policies away",
+        breaks=END,
+        mends=END,
+        restarts=True,
+        policies=True,
+        unpoliced=True,
+    ),
     Fault(
         name="bridge-unfiltered",
         code="POL-002",

@@ -240,10 +240,14 @@ class Heal(Asked[LinksReport], kw_only=False):
 
 
 class Turn(Asked[TurnReport], kw_only=False):
-    """In this order. A thing is a node, its daemon (`node1/weftd`) or the `store`."""
+    """In this order. A thing is a node, its daemon (`node1/weftd`) or the `store`.
+
+    `policed`: from this start on, daemons are started with policies, or without; None leaves it as it was.
+    """
 
     verb: Verb
     things: list[str]
+    policed: bool | None = None
 
 
 class Scale(Asked[LabReport], kw_only=False):

@@ -123,6 +123,11 @@ _CODES: Final = {
         look="'sysctl net.bridge' on each node.",
         complaint="a Service answers pods of other nodes, and not those beside its own server, on one node",
     ),
+    "POL-001": Area(
+        where="All packets arrive. Should they?",
+        look="'weft policy list' on each node, and the flags that each weftd has ('ps -ef').",
+        complaint="somebody has changed flags of weftd on a node, and now pods there hear from whom they should not",
+    ),
     "POL-004": Area(
         where="Whom else does a packet have to ask on this node?",
         look="'nft list tables' on each node: which of them is not weft's, and what is its name like?",

@@ -1,12 +1,14 @@
 """Whether policies are enforced is judged by the names that known programs give to tables and chains."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.waiting import HANGS
+from tests.support.waiting import comes
 from weft.daemon import networkpolicies
 from weft.daemon.networkpolicies import Policies
 from weft.model.errors import Problem, Unavailable
@@ -42,7 +44,7 @@ class Tools:
 
 
 def policies(tools: Tools, proc: Path = Path("/nonexistent")) -> Policies:
-    return Policies(None, tools, proc)  # type: ignore[arg-type]
+    return Policies(None, tools, proc=proc)  # type: ignore[arg-type]
 
 
 class Store:
@@ -60,14 +62,48 @@ class Store:
         return answer
 
 
-async def test_a_right_that_comes_later_counts_and_a_store_without_policies_ends_it(monkeypatch: pytest.MonkeyPatch):
-    for name in ("_FIRST_SECONDS", "_AGAIN_SECONDS"):
+@asynccontextmanager
+async def running(looking: Policies) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(looking.run())
+    yield
+    task.cancel()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch):
+    for name in ("_FIRST_SECONDS", "_LOOK_SECONDS"):
         monkeypatch.setattr(networkpolicies, name, 0.001)
+
+
+async def test_a_right_that_comes_later_counts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(networkpolicies, "_AGAIN_SECONDS", 0.001)
     forbidden = Unavailable(Problem(code="API-001", where="k", seen="forbidden"))
-    looking = Policies(Store(forbidden, 0, forbidden, 2), Tools(nft=OURS))  # type: ignore[arg-type]
-    await asyncio.wait_for(looking.run(), HANGS)
-    assert looking.problem is not None
-    assert looking.problem.code == "POL-001"
+    store = Store(forbidden, 0, forbidden, *[2] * 1000)
+    looking = Policies(store, Tools(nft=OURS))  # type: ignore[arg-type]
+    async with running(looking):
+        await comes(lambda: looking.problem is not None)
+        assert "POL-001 NetworkPolicies: the cluster has 2 NetworkPolicies" in str(looking.problem)
+        store.answers.clear()
+        await comes(lambda: looking.problem is None)
+
+
+async def test_what_other_nodes_say_that_they_enforce_is_missed_here_and_noticed_at_once():
+    """Though the next look is minutes away."""
+    nodes = list[str]()
+    looking = Policies(Store(), Tools(nft=OURS), lambda: nodes)  # type: ignore[arg-type]
+    async with running(looking):
+        nodes.append("node2")
+        await comes(lambda: looking.problem is not None)
+        assert str(looking.problem).startswith(
+            "POL-001 NetworkPolicies: 1 other node (node2) says that policies are enforced there, and no rules of a"
+        )
+        nodes.clear()
+        await comes(lambda: looking.problem is None)
+    two = await Policies(Store(), Tools(nft=OURS), lambda: ["a", "b"]).judge(0)  # type: ignore[arg-type]
+    assert two is not None
+    assert two.seen.startswith("2 other nodes (a, b) say that")
+    theirs = Tools(nft=OURS + THEIRS[0])
+    assert await Policies(Store(), theirs, lambda: ["a"]).judge(0) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rules", THEIRS)

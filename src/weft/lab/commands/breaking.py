@@ -108,7 +108,8 @@ def change(place: Place, report: LabReport, node: str, fault: Fault, *, mend: bo
             ask(place, replace(done, failed=error.problems[0].seen))
         raise
     if fault.restarts or (mend and fault.kills):
-        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"]))
+        policed = mend if fault.unpoliced else None
+        ask(place, protocol.Turn(verb="start", things=[f"{node}/{DAEMON}"], policed=policed))
 
 
 def variables(report: LabReport, name: str, fault: Fault) -> dict[str, str]:

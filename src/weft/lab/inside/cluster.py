@@ -163,7 +163,7 @@ class World:
             await self.pods.police()
 
     async def start_daemon(self, running: RunningNode) -> Child:
-        flags = () if self.pods.policies is None else self.pods.policies.flags
+        flags = self.pods.policies.flags if self.pods.policies is not None and running.policed else ()
         return await node.start_daemon(running, self.processes, self.store, flags)
 
     async def expose(self, wanted: spec.Service) -> ServiceReport:

@@ -38,6 +38,7 @@ _LONGEST: Final = 3.0  # seconds for an answer of a daemon that is about to be n
 class RunningNode(Value, frozen=False):
     """`run` is its /run/flannel; `lease` is set once the daemon has written subnet.env there.
 
+    `policed`: in a lab with policies its daemon is started to enforce them.
     `init` is the first process of its pid namespace, `pid` the daemon's number in it. Where weft is a pod, there is no
     `daemon`, and `pid` is 0.
     """
@@ -50,6 +51,7 @@ class RunningNode(Value, frozen=False):
     init: subprocess.Popen[bytes]
     daemon: Child | None = None
     pid: int = 0
+    policed: bool = True
 
     @property
     def process(self) -> int:

@@ -49,8 +49,8 @@ class PolicyFiles:
         written = self._write(running)
 
         async def has_taken(node: RunningNode) -> bool:
-            """One without a daemon takes nothing, and is not waited for."""
-            if not node.process:
+            """One without a daemon, or whose daemon enforces none, takes nothing, and is not waited for."""
+            if not (node.process and node.policed):
                 return True
             state = await control.state(inside, node.room, node.process)
             return state is not None and (state.policies or 0.0) >= written

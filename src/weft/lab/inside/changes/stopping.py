@@ -37,6 +37,8 @@ async def turn(world: World, wanted: Turn) -> TurnReport:
         world.history.note(_TURNED[wanted.verb], name)
         if wanted.verb != "start":
             await thing.end(signal.SIGKILL if wanted.verb == "kill" else signal.SIGTERM)
+        if wanted.policed is not None and isinstance(thing, Daemon):
+            thing.node.policed = wanted.policed
         if wanted.verb in ("start", "restart"):
             await thing.start()
         reports.append(await thing.report())
@@ -59,27 +61,27 @@ class _Thing(Protocol):
 class Daemon:
     def __init__(self, world: World, running: RunningNode) -> None:
         self._world = world
-        self._node = running
+        self.node = running
 
     async def start(self) -> None:
-        daemon = self._node.daemon
+        daemon = self.node.daemon
         if daemon is None or daemon.ended.done():
-            daemon = await self._world.start_daemon(self._node)
-        ready = awaited(self._node.served(self._world.inside))
+            daemon = await self._world.start_daemon(self.node)
+        ready = awaited(self.node.served(self._world.inside))
         await asyncio.wait((ready, daemon.ended), timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
         ready.cancel()
         if daemon.ended.done():
-            raise node.early_end(self._node, self._world.processes, daemon)
+            raise node.early_end(self.node, self._world.processes, daemon)
 
     async def end(self, number: signal.Signals) -> None:
-        if self._node.daemon is not None:
-            await _end(self._world, self._node.daemon, number, f"{self._node.spec.name}/{DAEMON}")
+        if self.node.daemon is not None:
+            await _end(self._world, self.node.daemon, number, f"{self.node.spec.name}/{DAEMON}")
 
     async def report(self) -> ThingReport:
-        found = await self._node.health(self._world.inside)
-        return ThingReport(name=f"{self._node.spec.name}/{DAEMON}", state=found.state, problems=list(found.problems))
+        found = await self.node.health(self._world.inside)
+        return ThingReport(name=f"{self.node.spec.name}/{DAEMON}", state=found.state, problems=list(found.problems))
 
 
 class _Node:
