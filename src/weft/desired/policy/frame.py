@@ -4,6 +4,7 @@ A base chain leads a packet by its address to the pod's class. What no pod here 
 ends one direction alone, so there are two chains. In the audit mode what would be refused is counted and let through.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Final, Literal
 
@@ -61,30 +62,25 @@ def refusal(direction: Direction, mode: Mode) -> PolicyChain:
 
 
 def frame(settings: PolicySettings) -> frozenset[Object]:
-    sets = [
-        PolicySet(table=INET, name=f"{way}{family}", spec=f"type {ip} : verdict;")
-        for way in MAP.values()
-        for family, ip in ADDRESS.items()
-    ]
-    sets += [
-        PolicySet(table=INET, name=f"denied-{way}{family}", spec=_DENIED.format(ip=ip))
-        for way in MAP.values()
-        for family, ip in ADDRESS.items()
-    ]
-    sets += [PolicySet(table=INET, name=f"self{family}", spec=f"type {ip} . {ip};") for family, ip in ADDRESS.items()]
-    sets += [PolicySet(table=INET, name=f"{CUT}{family}", spec=_CUT.format(ip=ip)) for family, ip in ADDRESS.items()]
-    sets.append(PolicySet(table=INET, name="links", spec="type ifname;"))
-    for table in (INET, BRIDGE):
-        sets.append(PolicySet(table=table, name="ports", spec="type ifname;"))
-        sets += [
-            PolicySet(table=table, name=f"bound{family}", spec=f"type ifname . {ip};") for family, ip in ADDRESS.items()
-        ]
-        # Another set, for nft takes these bytes for no address.
-        sets.append(PolicySet(table=table, name="claims", spec=f"typeof iifname . {_CLAIMED};"))
     hooks: tuple[Hook, ...] = ("forward", "output") if settings.ipvs else ("forward",)
     chains = [_base(direction, settings, hook) for hook in hooks for direction in DIRECTIONS]
     chains += [refusal(direction, settings.mode) for direction in DIRECTIONS]
-    return frozenset((*sets, *chains))
+    return frozenset((*_sets(), *chains))
+
+
+def _sets() -> Iterator[PolicySet]:
+    yield PolicySet(table=INET, name="links", spec="type ifname;")
+    for family, ip in ADDRESS.items():
+        specs = {"self": f"type {ip} . {ip};", CUT: _CUT.format(ip=ip)}
+        for way in MAP.values():
+            specs |= {way: f"type {ip} : verdict;", f"denied-{way}": _DENIED.format(ip=ip)}
+        yield from (PolicySet(table=INET, name=f"{name}{family}", spec=spec) for name, spec in specs.items())
+        for table in (INET, BRIDGE):
+            yield PolicySet(table=table, name=f"bound{family}", spec=f"type ifname . {ip};")
+    for table in (INET, BRIDGE):
+        yield PolicySet(table=table, name="ports", spec="type ifname;")
+        # Another set, for nft takes these bytes for no address.
+        yield PolicySet(table=table, name="claims", spec=f"typeof iifname . {_CLAIMED};")
 
 
 def _base(direction: Direction, settings: PolicySettings, hook: Hook) -> PolicyChain:
