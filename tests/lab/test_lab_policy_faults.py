@@ -55,6 +55,17 @@ def test_a_puzzle_of_policies(policed: Lab):
     assert (won["right"], won["mended"]) == (True, True)
 
 
+def test_a_puzzle_in_which_nothing_is_lost(policed: Lab):
+    faults = fitting(ask(find(policed.name), Ps()), "hard")
+    drawn = ((seed, draw(faults, ["node1", "node2"], seed)) for seed in range(10_000))
+    seed = next(seed for seed, (fault, node) in drawn if (fault.name, node) == ("unenforced", "node1"))
+    told = json.loads(policed.weft("quiz", "-o", "json", "start", "--level", "hard", "--seed", str(seed)).stdout)
+    assert "now pods there hear from whom they should not" in told["symptoms"][0]
+    assert "Not enforced, as far as weft knows, on 1 other node: " in policed.run("node2", "weft", "policy", "list")
+    won = json.loads(policed.weft("quiz", "-o", "json", "check", "POL-001", "node1").stdout)
+    assert (won["right"], won["mended"]) == (True, True)
+
+
 def _is_misspelt_on_node2(drawn: tuple[Fault, str]) -> bool:
     return (drawn[0].name, drawn[1]) == ("policy-misspelt", "node2")
 

@@ -149,3 +149,9 @@ def test_pods_are_served_in_the_families_of_their_gateways(alias: str, ips: list
     node = inputs(family="46", backend="host-gw")
     assert served(Snapshot(links=links, addresses=(*addresses, elsewhere)), node) == families
     assert served(Snapshot(links=links, addresses=addresses), replace(node, v4=None, v6=None)) == frozenset()
+
+
+def test_a_node_publishes_whether_it_enforces_policies_beside_what_its_back_end_says():
+    given = inputs(backend="host-gw")
+    assert given.attrs == given.backend.advertise(given)
+    assert replace(given, policies="audit").attrs == replace(given.attrs, policies="audit")
