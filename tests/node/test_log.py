@@ -53,7 +53,7 @@ def test_sigusr1_writes_the_state(cluster: Cluster):
     cluster.peer(50)
     node.says("peer 10.5.50.0-24 came")
     node.signal(signal.SIGUSR1)
-    [line] = eventually(lambda: node.lines("INFO control: SIGUSR1: the state is in "))
+    [line] = eventually(lambda: node.lines("INFO statefile: SIGUSR1: the state is in "))
     file = Path(line.rpartition(" is in ")[2])
     state = json.loads(file.read_text())
     assert (state["ready"], [peer["id"] for peer in state["peers"]]) == (True, ["10.5.50.0-24"])
@@ -61,7 +61,7 @@ def test_sigusr1_writes_the_state(cluster: Cluster):
     file.unlink()
     file.mkdir()
     node.signal(signal.SIGUSR1)
-    node.says(f"WARN control: STATE-002 {file}: cannot be written: Is a directory")
+    node.says(f"WARN statefile: STATE-002 {file}: cannot be written: Is a directory")
     assert node.ready
 
 

@@ -119,14 +119,13 @@ def _settle(asked: asyncio.Future[_Answer], answer: _Answer) -> None:
         asked.set_result(answer)
 
 
-def handshake_problem(where: str, error: ssl.SSLError, hint: str) -> Problem:
-    """`hint` says what to do about a certificate that is not trusted."""
+def handshake_problem(where: str, error: ssl.SSLError, hint: str, *, server: str, whose: str) -> Problem:
+    """`hint` says what to do about a certificate that is not trusted; `server` (`an etcd`) and `whose` it is."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        seen = f"the server's certificate is not trusted: {error.verify_message}"
+        seen = f"{whose} certificate is not trusted: {error.verify_message}"
         return Problem("STORE-002", where, seen, expected="a certificate of a known CA for this host", hint=hint)
-    return Problem(
-        "STORE-002", where, f"TLS failed: {tls_reason(error)}", expected="a server that speaks TLS 1.2 or newer"
-    )
+    expected = f"{server} that speaks TLS 1.2 or newer"
+    return Problem("STORE-002", where, f"TLS failed: {tls_reason(error)}", expected=expected)
 
 
 def tls_reason(error: ssl.SSLError) -> str:

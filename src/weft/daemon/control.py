@@ -1,7 +1,5 @@
 """The socket at which the daemon is asked about itself: a line of JSON in, an answer out, then the end.
 
-Who cannot ask there sends SIGUSR1, and the whole state is written into a file.
-
 It is the name in the abstract namespace that says which instance lives here, so it needs no file, and is gone with the
 process. Only root is answered; nothing that a client does or leaves undone is waited for without a limit.
 """
@@ -11,23 +9,16 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from weft.beside.threads import beside
-from weft.daemon.disk.files import write_atomically
 from weft.kernel.unixsockets import is_root
-from weft.model.errors import Problem
-from weft.model.node.nodestate import NodeState
 
 log = logging.getLogger(__name__)
+
 _SECONDS: Final = 5.0  # for a question to come, and for an answer to be read
 _CLIENTS: Final = 8
 _LONGEST: Final = 4096  # bytes of a question
 _REST_SECONDS: Final = 1.0
-STATE_FILE: Final = "state.json"
 
 
 async def serve(listening: socket.socket, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
@@ -70,15 +61,3 @@ async def _serve_one(client: socket.socket, answer: Callable[[bytes], Awaitable[
         said = await answer(question)
         async with asyncio.timeout(_SECONDS):
             await loop.sock_sendall(client, said)
-
-
-async def write_state(look: Callable[[], Awaitable[NodeState]], directory: Path) -> None:
-    """Write what `look` sees into the instance's directory; log where, or why not."""
-    path = directory / STATE_FILE
-    text = msgspec.json.format(msgspec.json.encode(await look()), indent=2) + b"\n"
-    try:
-        await beside(lambda: write_atomically(path, text, 0o600, sync=False))
-    except OSError as error:
-        log.warning("%s", Problem(code="STATE-002", where=str(path), seen=f"cannot be written: {error.strerror}"))
-    else:
-        log.info("SIGUSR1: the state is in %s", path)

@@ -18,7 +18,7 @@ from weft.cluster.store import Store
 from weft.config.options import Options
 from weft.daemon import control, events, phases, places, start
 from weft.daemon.confwatch import ConfWatch, digest
-from weft.daemon.disk import history, identity, instance, memory
+from weft.daemon.disk import history, identity, instance, memory, statefile
 from weft.daemon.disk.identity import Identity
 from weft.daemon.leasing import Leasing
 from weft.daemon.network import Network
@@ -84,7 +84,7 @@ class Node:
         if self._report is None:
             log.info("SIGUSR1: there is no state yet: %s", self._status.waiting)
         elif self._writing is None or self._writing.done():
-            self._writing = watched(control.write_state(self._report.whole, self._directory))
+            self._writing = watched(statefile.write(self._report.whole, self._directory))
 
     async def run(self) -> None:
         with ExitStack() as held:

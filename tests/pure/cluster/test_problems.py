@@ -102,7 +102,7 @@ def test_a_certificate_that_is_not_trusted():
     error.verify_message = "self-signed certificate"
     error.reason = "CERTIFICATE_VERIFY_FAILED"
     told = problems.handshake(ENDPOINT, error)
-    assert facts(told) == (ConfigError, "STORE-002", "the server's certificate is not trusted: self-signed certificate")
+    assert facts(told) == (ConfigError, "STORE-002", "etcd's certificate is not trusted: self-signed certificate")
     assert told.problems[0].hint.startswith("Give the CA that signed it as --etcd-cafile")
 
 

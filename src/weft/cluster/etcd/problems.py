@@ -68,7 +68,7 @@ def handshake(endpoint: Endpoint, error: ssl.SSLError) -> ConfigError:
             endpoint, f"etcd broke off the TLS handshake: {reason}", expected="a client certificate", hint=hint
         )
     hint = "Give the CA that signed it as --etcd-cafile, and use a host name or address that it is made for"
-    return ConfigError(handshake_problem(endpoint.url, error, hint))
+    return ConfigError(handshake_problem(endpoint.url, error, hint, server="an etcd", whose="etcd's"))
 
 
 def plain(endpoint: Endpoint) -> ConfigError:

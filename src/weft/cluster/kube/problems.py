@@ -66,7 +66,7 @@ def reading(where: str) -> Iterator[None]:
 
 def handshake(where: str, error: ssl.SSLError) -> Unavailable:
     hint = "Give the CA that signed it in the kubeconfig (certificate-authority), and a name that it is made for"
-    return Unavailable(handshake_problem(where, error, hint))
+    return Unavailable(handshake_problem(where, error, hint, server="a server", whose="the server's"))
 
 
 def answered(
