@@ -62,10 +62,6 @@ class Flood:
         for start in tokens:
             pending.tokens.pop(start, None)
 
-    def busy(self, now: float) -> bool:
-        """Whether many records come at once: what two would compare is another thing a moment later."""
-        return self._told >= MANY and now < self._when + LATELY
-
     def take(self) -> list[tuple[int, Names]]:
         """What is to be sent now."""
         self._when, self.due = self.due, inf

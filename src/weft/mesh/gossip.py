@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from weft.mesh.copies import Copies
-from weft.mesh.flood import LATELY, Names
+from weft.mesh.flood import Names
 from weft.mesh.links import Link
 from weft.mesh.removing import Removing
 from weft.mesh.state import State
@@ -25,32 +25,21 @@ class Gossip:
         self._copies = copies
         self._removing = removing
         self._pause = SOON
-        self._next = self.due = 0.0
+        self.due = 0.0
 
     def tick(self, now: float) -> None:
         state = self._state
+        self._pause = COMPARED if state.agreed else min(2 * self._pause, COMPARED)
+        self.due = now + self._pause * (0.5 + state.chance())
         links = list(state.links.of(state.known.ring)) if state.ring else []
-        if not state.flood.busy(now):
-            for link in links:
-                if link.number in state.uncompared:
-                    state.compare(link)
-            state.uncompared.clear()
-        if now >= self._next:
-            self._pause = COMPARED if state.agreed else min(2 * self._pause, COMPARED)
-            self._next = now + self._pause * (0.5 + state.chance())
-            if links:
-                state.compare(links[int(state.chance() * len(links))])
-        self._wait(now)
+        if links:
+            state.compare(links[int(state.chance() * len(links))])
 
     def again(self, now: float) -> None:
         """A link is new, or the ring: compare soon."""
         if not self._state.agreed:
             self._pause = SOON
-            self._next = min(self._next, now + SOON)
-        self._wait(now)
-
-    def _wait(self, now: float) -> None:
-        self.due = min(self._next, now + LATELY) if self._state.uncompared else self._next
+            self.due = min(self.due, now + SOON)
 
     def flush(self) -> None:
         state = self._state

@@ -41,7 +41,6 @@ class State:
         self.word = False  # a peer of our ring has spoken
         self.used = True  # a pod had an address of our home block, for all that we know
         self.ringless: Problem | None = None  # why there is no ring
-        self.uncompared: dict[int, None] = {}  # links on which to compare what is known, once fewer records come
         self.stale = True  # our record does not say what is
         self.touched = False  # others have changed who has our blocks, or how to take that
         self._rests = dict.fromkeys(kept.resting, inf)  # by run: until when
@@ -146,7 +145,7 @@ class State:
         """On a new link, and on each when we have a ring now: tell it, or compare what is known.
 
         A newcomer compares, and not the peer that offers the ring: other neighbours may have told it all records
-        before. While many records come, peers compare on new links later.
+        before.
         """
         ring = self.ring
         if ring is None:
@@ -155,10 +154,7 @@ class State:
             self.send(link, Offer(ring=ring))
             link.ring = ring.id
         elif link.ring == ring.id and link.dialled is not None:
-            if self.agreed and self.flood.busy(link.since):
-                self.uncompared[link.number] = None
-            else:
-                self.compare(link)
+            self.compare(link)
         if link.ring == ring.id:
             self.flood.open(link.number)
 

@@ -313,6 +313,43 @@ def test_s12_a_peer_that_leaves_gives_all_to_another(seed):
     assert tokens[-1].stop == 64
 
 
+def test_s12_many_come_and_go_and_all_blocks_are_those_of_who_stays():
+    """Half of those that go leave one after another, the others are dead and removed by one command."""
+    world = mesh("S12", 1, blocks=4096)
+    stay = ["a", *(f"s{number}" for number in range(1, 6))]
+    joined = come(world, stay[1:])
+    for turn in range(3):
+        names = [f"{turn}-{number}" for number in range(4)]
+        joined += come(world, names)
+        leave, die = names[::2], names[1::2]
+        for name in leave:
+            world.ask(name, do.Leave())
+            said = world.nodes[name].said
+            assert world.run(60, until=lambda said=said: any(say.text == "left the mesh" for say in said))
+            world.run(1)  # so that others hear of it
+            world.kill(name)
+        for name in die:
+            world.kill(name)
+        world.run(15)
+        remove(world, "a", *die)
+        assert world.run(120, until=lambda die=die: all(removed(world, name) for name in die) and agree(world))
+        owners = {token.owner for token in world.nodes["a"].core.tokens}
+        assert owners == {world.nodes[name].key for name in stay}
+    assert sorted(joined)[int(len(joined) * 0.99) - 1] < 2
+
+
+def come(world: World, names: list[str]) -> list[float]:
+    """So many seconds after its start each has its block."""
+    took = []
+    for name in names:
+        began = world.now
+        node = world.add(name, ["a"])
+        assert world.run(60, until=lambda node=node: node.own is not None and node.own.usable)
+        took.append(world.now - began)
+    assert world.run(60, until=lambda: agree(world))
+    return took
+
+
 def test_leaving_is_refused_where_nobody_could_take_the_blocks():
     world = mesh("alone", 1)
     with pytest.raises(ConfigError, match="alone"):

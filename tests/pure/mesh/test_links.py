@@ -456,20 +456,6 @@ def test_who_is_told_of_a_ring_compares_and_who_tells_of_it_does_not(dialled: st
     assert not sent(told, Root)
 
 
-def test_on_a_link_that_is_made_while_many_records_come_peers_compare_when_fewer_do():
-    made = core(tokens=HOMES)
-    made.link_up(1, hello(1), 100.1, dialled="10.0.0.1:1")
-    made.link_up(2, hello(2), 100.1, dialled="10.0.0.2:1")
-    many = tuple(Member(key=key(number), run=1, version=1, name="n") for number in range(10, 50))
-    made.received(1, Records(members=many, whole=(0,)), 100.2)
-    assert sent(made.tick(100.3), Records)
-    assert not sent(made.link_up(3, hello(3), 100.4, dialled="10.0.0.3:1"), Root)
-    assert made.due <= 101.4
-    seen = [effect for at in range(1005, 1030) for effect in made.tick(at / 10)]
-    assert [each.link for each in seen if isinstance(each, do.Send) and isinstance(each.message, Root)].count(3) == 1
-    assert sent(made.link_up(4, hello(4), 103.0, dialled="10.0.0.4:1"), Root)
-
-
 def test_who_was_removed_so_long_ago_that_nobody_knows_gives_its_block_up():
     made = core()
     made.link_up(1, hello(1), 100.1, dialled=None)

@@ -47,6 +47,19 @@ def test_n8_two_behind_nats_of_their_own_meet_in_time(seed: int, idle: bool, kin
         assert met(nats, "n1", "n2")
 
 
+@pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
+@pytest.mark.parametrize("behind", ["one", "hard"])
+def test_n8_one_behind_a_nat_needs_nobody_to_reach_those_outside(behind: str, kinds: tuple[WayKind, ...]):
+    nats = Nats(3, {"n1": behind}, kinds=kinds)
+    assert nats.world.run(PUNCHED, until=lambda: reached(nats) and met(nats, "n0", "n1") and met(nats, "n1", "n2"))
+    for _ in range(120):
+        nats.world.run(1)
+        assert reached(nats)
+        assert met(nats, "n0", "n1")
+    assert {nats.kind(*pair) for pair in both("n0", "n2")} == {kinds[0]}
+    assert reasons(nats, "n0", "n1") == reasons(nats, "n1", "n2") == {""}, "no NAT lets vxlan pass"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kinds", [BOTH, SEALED], ids=["clear", "sealed"])
 @pytest.mark.parametrize("behind", ["hard other", "other"])
