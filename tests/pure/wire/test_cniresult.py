@@ -1,10 +1,11 @@
 """Results of every version, read and written."""
 
 import json
+from ipaddress import ip_interface
 
 import pytest
 
-from weft.model.attachment import Result, RouteConfig
+from weft.model.attachment import IpConfig, Result, RouteConfig
 from weft.wire import cnijson, cniresult
 from weft.wire.cni import CniError
 from weft.wire.cnijson import JsonError
@@ -266,3 +267,11 @@ def test_limits_do_not_exclude_the_default():
 def test_routes_that_the_kernel_has_no_room_for(key: str, number: int):
     with pytest.raises(JsonError, match=f"cannot use {number} as {key}"):
         decode(RouteConfig, {"dst": "10.0.0.0/8", key: number})
+
+
+@pytest.mark.parametrize("address", ["224.0.0.5/24", "127.1.0.2/16", "0.0.0.0/8", "::ffff:10.9.0.5/120", "ff05::5/64"])
+def test_an_address_at_which_nobody_reaches_a_pod_is_no_result(address):
+    good = IpConfig(address=ip_interface("10.9.0.5/24"))
+    cniresult.check_usable([good, IpConfig(address=ip_interface("fe80::5/64"))])
+    with pytest.raises(CniError, match=f"no pod is reached at {ip_interface(address)}: it is multicast"):
+        cniresult.check_usable([good, IpConfig(address=ip_interface(address))])
