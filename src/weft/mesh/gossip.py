@@ -33,7 +33,8 @@ class Gossip:
         self.due = now + self._pause * (0.5 + state.chance())
         links = list(state.links.of(state.known.ring)) if state.ring else []
         if links:
-            state.compare(links[int(state.chance() * len(links))])
+            link = links[int(state.chance() * len(links))]
+            state.send(link, Root(digest=state.known.digest.root))
 
     def again(self, now: float) -> None:
         """A link is new, or the ring: compare soon."""

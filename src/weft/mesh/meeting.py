@@ -74,8 +74,6 @@ class Meeting:
             return
         self._wanted = None
         state.belong(ring)
-        if link.dialled is None:  # else it has been greeted so
-            state.compare(link)
         for other in list(state.links):
             if other.ring not in {None, ring.id}:
                 self.met(other, now)

@@ -72,11 +72,9 @@ class State:
         return self.ring is not None and self.alone and not self.used
 
     def name(self, key: bytes) -> str:
-        """For people. A newcomer's record may come after its first question."""
-        if member := self.known.members.get(key):
-            return peer_id(member.name, key)
-        link = self.links.to(key)
-        return link.id if link else key[:4].hex()
+        """For people."""
+        member = self.known.members.get(key)
+        return peer_id(member.name, key) if member else key[:4].hex()
 
     @property
     def resting(self) -> tuple[Run, ...]:
@@ -142,24 +140,19 @@ class State:
             self.greet(link)
 
     def greet(self, link: Link) -> None:
-        """On a new link, and on each when we have a ring now: tell it, or compare what is known.
-
-        A newcomer compares, and not the peer that offers the ring: other neighbours may have told it all records
-        before.
-        """
+        """On a new link, and on each when we have a ring now: tell it, or compare what is known."""
         ring = self.ring
         if ring is None:
             return
+        begins = link.dialled is not None
         if link.ring is None:
             self.send(link, Offer(ring=ring))
             link.ring = ring.id
-        elif link.ring == ring.id and link.dialled is not None:
-            self.compare(link)
+            begins = True
         if link.ring == ring.id:
             self.flood.open(link.number)
-
-    def compare(self, link: Link) -> None:
-        self.send(link, Root(digest=self.known.digest.root))
+            if begins:
+                self.send(link, Root(digest=self.known.digest.root))
 
     def recall(self, recalled: Recalled) -> None:
         """Take over what an earlier run knew of others in this ring; `Kept` knows better what is ours.

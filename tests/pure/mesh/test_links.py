@@ -445,17 +445,6 @@ def test_many_records_at_once_are_told_later_and_one_alone_at_once():
     assert waited == [0.05, 0.2, 0.05]
 
 
-@pytest.mark.parametrize("dialled", [None, "10.0.0.1:1"])
-def test_who_is_told_of_a_ring_compares_and_who_tells_of_it_does_not(dialled: str | None):
-    newcomer = Core(do.Kept(), do.Options(key=ME, run=9, name="me", booted=False), Random(1).random)
-    newcomer.start(100.0)
-    newcomer.link_up(1, hello(1), 100.1, dialled=dialled)
-    assert len(sent(newcomer.received(1, Offer(ring=RING), 100.2), Root)) == 1
-    told = core().link_up(1, hello(1, ring=None), 100.1, dialled=dialled)
-    assert sent(told, Offer)
-    assert not sent(told, Root)
-
-
 def test_who_was_removed_so_long_ago_that_nobody_knows_gives_its_block_up():
     made = core()
     made.link_up(1, hello(1), 100.1, dialled=None)
