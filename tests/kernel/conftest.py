@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from pyroute2 import IPRoute
 
 from tests.kernel.cniclient import compiled, fake_interpreter
+from tests.kernel.hostports import Ports
 from tests.support.cni.daemon import CniDaemon
 from tests.support.cni.site import Site
-from tests.support.netns import Netns, make_netns, netns
+from tests.support.netns import Losable, Netns, make_netns, netns
 from weft.cni import build
 from weft.cni.install.executables import install
 from weft.model.net import Mac
@@ -51,6 +53,28 @@ def vtep(netns: Netns, eth0: int) -> int:
 def site(netns: Netns, tmp_path: Path) -> Site:
     """A node on which plugins are called."""
     return Site(netns, tmp_path)
+
+
+@pytest.fixture
+def make_losable() -> Iterator[Callable[[], Losable]]:
+    """Namespaces whose path may lead elsewhere by and by."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Losable())
+
+
+@pytest.fixture
+def ports(netns: Netns, tmp_path: Path) -> Ports:
+    """A node with portmap."""
+    return Ports(netns, tmp_path / "site")
+
+
+@pytest.fixture
+def pods(ports: Ports, make_netns: Callable[[], Netns]) -> list[Netns]:
+    """Two pods, attached as c1 and c2: 10.1.2.2 and 10.1.2.3."""
+    made = [make_netns(), make_netns()]
+    for number, pod in enumerate(made, 1):
+        ports.attach(pod, f"c{number}")
+    return made
 
 
 @pytest.fixture

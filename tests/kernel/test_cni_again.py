@@ -3,7 +3,6 @@
 import os
 import random
 import time
-from contextlib import ExitStack
 
 import pytest
 
@@ -21,8 +20,6 @@ from tests.kernel.anyorder import (
     ports,
     seen,
 )
-from tests.support.cni.site import Site
-from tests.support.netns import Losable
 from weft.cni.sdk.startup import CALLED
 
 NS_OF_A_TICK = 20_000_000  # by which a file may seem older than it is
@@ -36,23 +33,12 @@ def collect(site, plugin, valid):
         assert answer.exit == 0, answer
 
 
-@pytest.fixture
-def make_netns():
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(Losable())
-
-
-@pytest.fixture
-def site(netns, tmp_path):
-    return Site(netns, tmp_path)
-
-
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_add_after_the_namespace_was_lost(site, make_netns, plugin):
-    first = make_netns()
+def test_add_after_the_namespace_was_lost(site, make_losable, plugin):
+    first = make_losable()
     assert add(site, plugin, first, "c1").exit == 0
     lose(site, first)
-    pod = make_netns()
+    pod = make_losable()
     answer = add(site, plugin, pod, "c1")
     assert answer.exit == 0, answer
     assert len(site.reservations(NETWORK)) == 1
@@ -61,29 +47,29 @@ def test_add_after_the_namespace_was_lost(site, make_netns, plugin):
     assert has_nothing(site)
 
 
-def test_add_after_the_namespace_was_lost_and_not_waited_for(site, make_netns):
+def test_add_after_the_namespace_was_lost_and_not_waited_for(site, make_losable):
     """The kernel takes a namespace down a moment after its name has gone."""
-    first = make_netns()
+    first = make_losable()
     assert add(site, "bridge", first, "c1").exit == 0
     first.close()
-    assert add(site, "bridge", make_netns(), "c1").exit == 0
+    assert add(site, "bridge", make_losable(), "c1").exit == 0
     assert len(site.reservations(NETWORK)) == 1
 
 
-def test_add_after_a_reboot(site, make_netns):
-    first = make_netns()
+def test_add_after_a_reboot(site, make_losable):
+    first = make_losable()
     assert add(site, "bridge", first, "c1").exit == 0
     first.close()
     site.reboot()
-    assert add(site, "bridge", make_netns(), "c1").exit == 0
+    assert add(site, "bridge", make_losable(), "c1").exit == 0
     assert len(site.reservations(NETWORK)) == 1
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 @pytest.mark.parametrize("part", range(3))
-def test_an_add_that_is_made_again_after_its_server_died_begins_with_what_it_had_made(site, make_netns, plugin, part):
+def test_an_add_that_is_made_again_after_its_server_died_begins_with_what_it_had_made(site, make_losable, plugin, part):
     """Its client says when it was called first: what is older is not this call's, and stays."""
-    pod = make_netns()
+    pod = make_losable()
 
     def one(conf, previous, called=None):
         more = {"runtimeConfig": ports(8080)} if conf["type"] == "portmap" else {}
@@ -108,8 +94,8 @@ def test_an_add_that_is_made_again_after_its_server_died_begins_with_what_it_had
 
 
 @pytest.mark.parametrize("plugin", [*PLUGINS, "flannel"])
-def test_an_add_that_is_made_again_leaves_what_another_program_has_made(site, make_netns, plugin):
-    pod = make_netns()
+def test_an_add_that_is_made_again_leaves_what_another_program_has_made(site, make_losable, plugin):
+    pod = make_losable()
     assert site.via("debian")("bridge", "ADD", config(site, cniVersion="1.0.0", ipMasq=False), container=pod).exit == 0
     before = seen(site)
     again = {CALLED: str(time.time_ns() - 10**9)}
@@ -120,8 +106,8 @@ def test_an_add_that_is_made_again_leaves_what_another_program_has_made(site, ma
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["made", "there before"])
-def test_an_add_that_is_made_again_ends_what_a_delegate_of_others_has_made(site, make_netns, own):
-    pod = make_netns()
+def test_an_add_that_is_made_again_ends_what_a_delegate_of_others_has_made(site, make_losable, own):
+    pod = make_losable()
     conf = {**config_of(site, "flannel"), "delegate": {"type": "theirs"}}
     foreign = site.foreign("ptp")
     called = time.time_ns() - NS_OF_A_TICK
@@ -136,9 +122,9 @@ def test_an_add_that_is_made_again_ends_what_a_delegate_of_others_has_made(site,
     assert len([link for link in site.host.rtnl.links() if link.kind == "veth"]) == own
 
 
-def test_an_add_that_is_made_again_leaves_what_an_earlier_one_has_made(site, make_netns):
+def test_an_add_that_is_made_again_leaves_what_an_earlier_one_has_made(site, make_losable):
     """A repeated ADD fails before its delegate runs, puts the first one's record back, and its server dies."""
-    pod = make_netns()
+    pod = make_losable()
     conf = {**config_of(site, "flannel"), "delegate": {"type": "theirs"}}
     foreign = site.foreign("ptp")
     assert site.call("flannel", "ADD", conf, container=pod, id_="c1", extra=foreign).exit == 0
@@ -155,9 +141,9 @@ def test_an_add_that_is_made_again_leaves_what_an_earlier_one_has_made(site, mak
     assert not site.reservations(NETWORK)
 
 
-def test_an_add_of_host_local_that_is_made_again_leaves_the_address_of_an_earlier_one(site, make_netns):
+def test_an_add_of_host_local_that_is_made_again_leaves_the_address_of_an_earlier_one(site, make_losable):
     """A repeated ADD is refused, and its server dies before it answers."""
-    pod, conf = make_netns(), {**config(site), "type": "host-local"}
+    pod, conf = make_losable(), {**config(site), "type": "host-local"}
     assert site.call("host-local", "ADD", conf, container=pod, id_="c1").exit == 0
     before = seen(site)
     time.sleep(2 * NS_OF_A_TICK / 10**9)
@@ -205,8 +191,8 @@ def die_in_add(site, conf, **more):
     return {CALLED: str(called)}
 
 
-def test_a_server_that_dies_in_a_repeated_add_of_host_local_does_not_cost_a_pod_its_address(site, make_netns):
-    pod, conf = make_netns(), {**config(site), "type": "host-local"}
+def test_a_server_that_dies_in_a_repeated_add_of_host_local_does_not_cost_a_pod_its_address(site, make_losable):
+    pod, conf = make_losable(), {**config(site), "type": "host-local"}
     assert site.call("host-local", "ADD", conf, container=pod, id_="c1").exit == 0
     before = site.reservations(NETWORK)
     wants = {"container": pod, "id_": "c1", "args": "IP=10.1.2.77"}
@@ -217,8 +203,8 @@ def test_a_server_that_dies_in_a_repeated_add_of_host_local_does_not_cost_a_pod_
     assert not site.reservations(NETWORK)
 
 
-def test_a_server_that_dies_in_a_second_tuning_does_not_undo_the_first(site, make_netns):
-    pod, conf = make_netns(), {"cniVersion": "1.1.0", "name": NETWORK, "type": "tuning"}
+def test_a_server_that_dies_in_a_second_tuning_does_not_undo_the_first(site, make_losable):
+    pod, conf = make_losable(), {"cniVersion": "1.1.0", "name": NETWORK, "type": "tuning"}
     conf["dataDir"] = str(site.directory / "tuning")
     pod.run("ip link add eth0 mtu 1500 type veth peer name x0")
     told = {"container": pod, "id_": "c1"}
@@ -234,9 +220,9 @@ def test_a_server_that_dies_in_a_second_tuning_does_not_undo_the_first(site, mak
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, make_netns, plugin):
+def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, make_losable, plugin):
     """Its server died between the two."""
-    pod = make_netns()
+    pod = make_losable()
     pod.rtnl.add_veth("eth0", peer="veth01234567", peer_netns_fd=site.host.fd, mtu=1500)
     again = {CALLED: str(time.time_ns() - 10**9)}
     answer = site.call(plugin, "ADD", config(site, plugin), container=pod, extra=again)
@@ -247,11 +233,11 @@ def test_an_add_that_is_made_again_takes_a_pair_that_nobody_wrote_down(site, mak
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 @pytest.mark.parametrize("where", ["in the same namespace", "in another one"])
-def test_a_refused_add_changes_nothing(site, make_netns, plugin, where):
-    pod = make_netns()
+def test_a_refused_add_changes_nothing(site, make_losable, plugin, where):
+    pod = make_losable()
     result = add(site, plugin, pod, "c1").result
     before = seen(site)
-    other = pod if where == "in the same namespace" else make_netns()
+    other = pod if where == "in the same namespace" else make_losable()
     refused = add(site, plugin, other, "c1", port=9090)
     assert refused.exit == 1
     assert "already" in refused.msg
@@ -260,8 +246,8 @@ def test_a_refused_add_changes_nothing(site, make_netns, plugin, where):
     check(site, plugin, pod, "c1", result=result, port=8080)
 
 
-def test_a_second_portmap_that_is_refused_leaves_the_first_ones_ports(site, make_netns):
-    one, two = make_netns(), make_netns()
+def test_a_second_portmap_that_is_refused_leaves_the_first_ones_ports(site, make_losable):
+    one, two = make_losable(), make_losable()
     assert add(site, "bridge", one, "c1", port=8080).exit == 0
     result = add(site, "bridge", two, "c2", port=8081).result
     before = seen(site)
@@ -290,8 +276,8 @@ class Life:
 class Runtime:
     """What runtimes, nodes and administrators do, one thing at a time, and what must hold after each."""
 
-    def __init__(self, site, make_netns, choice):
-        self.site, self.make_netns, self.choice = site, make_netns, choice
+    def __init__(self, site, make_losable, choice):
+        self.site, self.make_losable, self.choice = site, make_losable, choice
         self.lives = [Life(number) for number in range(3)]
         self.trail = []
 
@@ -309,7 +295,7 @@ class Runtime:
 
     def add(self, life):
         before = seen(self.site)
-        life.pod = life.pod or self.make_netns()
+        life.pod = life.pod or self.make_losable()
         answer = add(self.site, "bridge", life.pod, life.id, life.port)
         if life.result:
             assert answer.exit == 1
@@ -320,14 +306,14 @@ class Runtime:
     def add_elsewhere(self, life):
         if life.result:
             before = seen(self.site)
-            assert add(self.site, "bridge", self.make_netns(), life.id, life.port).exit == 1
+            assert add(self.site, "bridge", self.make_losable(), life.id, life.port).exit == 1
             assert seen(self.site) == before
 
     def take_port(self, life):
         """Its runtime sends no DEL after an ADD that has failed."""
         if self.living() and not life.result:
             holder = self.choice.choice(self.living())
-            pod = self.make_netns()
+            pod = self.make_losable()
             assert add(self.site, "bridge", pod, life.id, holder.port).exit == 1
             assert [link.name for link in pod.rtnl.links()] == ["lo"]
 
@@ -360,9 +346,9 @@ class Runtime:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_any_order(site, make_netns, number):
+def test_any_order(site, make_losable, number):
     seed = f"{os.environ.get('WEFT_SEED') or random.randrange(1 << 32)}:{number}"
-    runtime = Runtime(site, make_netns, random.Random(seed))
+    runtime = Runtime(site, make_losable, random.Random(seed))
     try:
         for _ in range(25):
             runtime.turn()

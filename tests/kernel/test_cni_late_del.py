@@ -1,7 +1,5 @@
 """DEL that comes late, for another pod's path, or with a configuration that is wrong by now."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from tests.kernel.anyorder import (
@@ -16,26 +14,13 @@ from tests.kernel.anyorder import (
     has_nothing,
     lose,
 )
-from tests.support.cni.site import Site
-from tests.support.netns import Losable
-
-
-@pytest.fixture
-def make_netns():
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(Losable())
-
-
-@pytest.fixture
-def site(netns, tmp_path):
-    return Site(netns, tmp_path)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 @pytest.mark.parametrize("remembered", [True, False], ids=["with the result", "without"])
 @pytest.mark.parametrize("recorded", [True, False], ids=["with records", "records lost"])
-def test_a_late_del_leaves_the_pod_that_has_its_path_by_now(site, make_netns, plugin, remembered, recorded):
-    dead, living = make_netns(), make_netns()
+def test_a_late_del_leaves_the_pod_that_has_its_path_by_now(site, make_losable, plugin, remembered, recorded):
+    dead, living = make_losable(), make_losable()
     result = add(site, plugin, dead, "c1", port=8080).result
     other = add(site, plugin, living, "c2", port=8081).result
     [own] = [ip for ip, owner in site.reservations(NETWORK).items() if owner.startswith(b"c1")]
@@ -55,8 +40,8 @@ def test_a_late_del_leaves_the_pod_that_has_its_path_by_now(site, make_netns, pl
         assert has_nothing(site)
 
 
-def test_a_late_del_of_loopback_leaves_another_pods_lo(site, make_netns):
-    living = make_netns()
+def test_a_late_del_of_loopback_leaves_another_pods_lo(site, make_losable):
+    living = make_losable()
     conf = {"cniVersion": "1.0.0", "name": "lo", "type": "loopback"}
     assert site.call("loopback", "ADD", conf, container=living, id_="c2", ifname="lo").exit == 0
     assert add(site, "bridge", living, "c2").exit == 0
@@ -66,8 +51,8 @@ def test_a_late_del_of_loopback_leaves_another_pods_lo(site, make_netns):
     assert not living.rtnl.link("lo").up
 
 
-def test_a_late_del_of_sbr_leaves_another_pods_rules(site, make_netns):
-    living = make_netns()
+def test_a_late_del_of_sbr_leaves_another_pods_rules(site, make_losable):
+    living = make_losable()
     result = add(site, "bridge", living, "c2").result
     conf = {"cniVersion": "1.0.0", "name": NETWORK, "type": "sbr", "prevResult": {**result, "cniVersion": "1.0.0"}}
     assert site.call("sbr", "ADD", conf, container=living, id_="c2").exit == 0
@@ -80,9 +65,9 @@ def test_a_late_del_of_sbr_leaves_another_pods_rules(site, make_netns):
 
 @pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
 @pytest.mark.parametrize("remembered", [True, False], ids=["with the result", "without"])
-def test_a_late_del_of_what_upstream_has_made(site, make_netns, version, remembered):
+def test_a_late_del_of_what_upstream_has_made(site, make_losable, version, remembered):
     """Pods of the reference's plugins have neither record nor alias: result and reservations tell them apart."""
-    one, two = make_netns(), make_netns()
+    one, two = make_losable(), make_losable()
     conf = config(site, cniVersion=version, ipMasq=False)
     first = site.via("debian")("bridge", "ADD", conf, container=one, id_="c1").result
     assert site.via("debian")("bridge", "ADD", conf, container=two, id_="c2").exit == 0
@@ -97,8 +82,8 @@ def test_a_late_del_of_what_upstream_has_made(site, make_netns, version, remembe
 
 @pytest.mark.parametrize("what", ["file", "directory", "below a file", "another kind", "file of /proc", "nothing"])
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_del_where_the_path_leads_to_no_namespace(site, make_netns, tmp_path, plugin, what):
-    pod = make_netns()
+def test_del_where_the_path_leads_to_no_namespace(site, make_losable, tmp_path, plugin, what):
+    pod = make_losable()
     assert add(site, plugin, pod, "c1").exit == 0
     lose(site, pod)
     (tmp_path / "file").touch()
@@ -117,8 +102,8 @@ def test_del_where_the_path_leads_to_no_namespace(site, make_netns, tmp_path, pl
 
 
 @pytest.mark.parametrize("remembered", [True, False], ids=["with the result", "without"])
-def test_a_late_del_of_ours_leaves_a_pod_that_upstream_has_made(site, make_netns, remembered):
-    dead, living = make_netns(), make_netns()
+def test_a_late_del_of_ours_leaves_a_pod_that_upstream_has_made(site, make_losable, remembered):
+    dead, living = make_losable(), make_losable()
     conf = config(site, cniVersion="1.0.0", ipMasq=False)
     first = site.call("bridge", "ADD", conf, container=dead, id_="c1").result
     lose(site, dead)
@@ -148,9 +133,9 @@ BAD = (
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
-def test_del_does_what_it_can_whatever_the_configuration_has_become(site, make_netns, bad):
+def test_del_does_what_it_can_whatever_the_configuration_has_become(site, make_losable, bad):
     """A list may be changed while pods of it live, and what ADD would refuse must not keep them from going."""
-    pod = make_netns()
+    pod = make_losable()
     result = add(site, "bridge", pod, "c1").result
     firewall = {"cniVersion": "1.1.0", "name": NETWORK, "type": "firewall", "prevResult": result}
     assert site.call("firewall", "ADD", firewall, container=pod).exit == 0
@@ -164,17 +149,17 @@ def test_del_does_what_it_can_whatever_the_configuration_has_become(site, make_n
 
 
 @pytest.mark.parametrize("plugin", ["bandwidth", "firewall"])
-def test_del_in_a_version_that_the_plugin_never_spoke(site, make_netns, plugin):
-    pod = make_netns()
+def test_del_in_a_version_that_the_plugin_never_spoke(site, make_losable, plugin):
+    pod = make_losable()
     for version in ("", "0.1.0", "0.2.0"):
         conf = {"cniVersion": version, "name": NETWORK, "type": plugin}
         assert site.call(plugin, "ADD", conf, container=pod).code == 1
         assert site.call(plugin, "DEL", conf, container=pod).exit == 0
 
 
-def test_del_finds_what_add_has_kept_elsewhere(site, make_netns):
+def test_del_finds_what_add_has_kept_elsewhere(site, make_losable):
     """Nobody tells the plugins that a directory in the configuration was changed."""
-    pod, network = make_netns(), config_of(site, "flannel")
+    pod, network = make_losable(), config_of(site, "flannel")
     new = {"dataDir": str(site.directory / "other"), "ipam": {"dataDir": str(site.directory / "others")}}
     assert site.call("flannel", "ADD", network, container=pod).exit == 0
     assert site.call("flannel", "DEL", {**network, **new}, container=pod).exit == 0

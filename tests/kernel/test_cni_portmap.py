@@ -1,32 +1,16 @@
 """portmap in our own maps: what is there after ADD, CHECK, DEL and GC, whose a port is, and what a crash leaves."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kernel.hostports import BRIDGE, NETWORK, Ports, mapping
+from tests.kernel.hostports import BRIDGE, NETWORK, mapping
 from tests.kernel.portmaps import DNS, GOLDEN, HTTP, WEB6, break_, elements, records
 from tests.support.cni.call import Caller
 from tests.support.netns import Netns
 from weft.cni.host import programs
 from weft.cni.install.executables import install
-
-
-@pytest.fixture
-def ports(netns: Netns, tmp_path: Path) -> Ports:
-    return Ports(netns, tmp_path / "site")
-
-
-@pytest.fixture
-def pods(ports: Ports, make_netns: Callable[[], Netns]) -> list[Netns]:
-    """Two pods, attached as c1 and c2: 10.1.2.2 and 10.1.2.3."""
-    made = [make_netns(), make_netns()]
-    for number, pod in enumerate(made, 1):
-        ports.attach(pod, f"c{number}")
-    return made
 
 
 def comments(host: Netns) -> set[str]:

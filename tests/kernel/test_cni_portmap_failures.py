@@ -1,33 +1,16 @@
 """portmap where the host lacks something or refuses it, and with another backend than before."""
 
 import errno
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.kernel.hostports import NETWORK, Ports, mapping
+from tests.kernel.hostports import NETWORK, mapping
 from tests.kernel.portmaps import DNS, HTTP, as_node, break_, elements, gc, records
-from tests.support.netns import Netns
 from weft.cni.host import programs
 from weft.cni.plugins.portmap import backends, iptables
 from weft.cni.plugins.portmap.backends import hand_back
 from weft.kernel.rtnetlink.netlink import NetlinkError
 from weft.wire.cni import CniError
-
-
-@pytest.fixture
-def ports(netns: Netns, tmp_path: Path) -> Ports:
-    return Ports(netns, tmp_path / "site")
-
-
-@pytest.fixture
-def pods(ports: Ports, make_netns: Callable[[], Netns]) -> list[Netns]:
-    """Two pods, attached as c1 and c2: 10.1.2.2 and 10.1.2.3."""
-    made = [make_netns(), make_netns()]
-    for number, pod in enumerate(made, 1):
-        ports.attach(pod, f"c{number}")
-    return made
 
 
 @pytest.mark.spec("cni.md M13")

@@ -1,13 +1,9 @@
 """portmap's CHECK, GC, and what is put back after others have removed it."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from tests.kernel.hostports import NETWORK, Ports
 from tests.kernel.portmaps import DNS, GOLDEN, HTTP, WEB6, as_node, break_, elements, gc, records
-from tests.support.netns import Netns
 from weft.cni.host.host import Host
 from weft.cni.plugins.portmap import backends, maps
 from weft.cni.plugins.portmap.backends import BACKENDS, MAPS
@@ -15,20 +11,6 @@ from weft.cni.plugins.portmap.conf import PortMap
 from weft.model.attachment import Attachment
 from weft.model.value import replace
 from weft.wire.cni import failure
-
-
-@pytest.fixture
-def ports(netns: Netns, tmp_path: Path) -> Ports:
-    return Ports(netns, tmp_path / "site")
-
-
-@pytest.fixture
-def pods(ports: Ports, make_netns: Callable[[], Netns]) -> list[Netns]:
-    """Two pods, attached as c1 and c2: 10.1.2.2 and 10.1.2.3."""
-    made = [make_netns(), make_netns()]
-    for number, pod in enumerate(made, 1):
-        ports.attach(pod, f"c{number}")
-    return made
 
 
 @pytest.mark.spec("cni.md M26")
