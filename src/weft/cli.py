@@ -130,9 +130,9 @@ def _misused(error: click.ClickException) -> Problem:
     hint = f"'{where} --help' lists what there is."
     # Some commands take a lab as a word, so others are given one that way, too.
     taken_for_another = type(error) is click.UsageError or isinstance(getattr(error, "param", None), click.Argument)
-    options = {name for each in context.command.params for name in each.opts} if context else set()
-    for option in sorted({"--lab", "--name"} & options):
-        if taken_for_another:
+    if context and taken_for_another:
+        options = {name for each in context.command.params for name in each.opts}
+        for option in sorted({"--lab", "--name"} & options):
             hint = f"A lab is named by {option} NAME. {hint}"
     return Problem(code="FLAG-001", where=where, seen=error.format_message(), hint=hint)
 

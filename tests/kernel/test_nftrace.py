@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 
@@ -60,7 +61,7 @@ class _One(Ground):
 def test_that_no_probe_is_left_is_known_at_once_and_who_dropped_them_later_too(netns: Netns):
     netns.run(DROP)
     numbers, seen = [1, 3, 5], ProbesSeen()
-    with Filters(_One(netns), ["node"], local("icmp", numbers)) as filters:
+    with closing(Filters(_One(netns), ["node"], local("icmp", numbers))) as filters:
         assert not filters.have_dropped(1)
         netns.call(lambda: send(local("icmp", numbers)))
         assert filters.have_dropped(3)

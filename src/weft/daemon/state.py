@@ -6,7 +6,7 @@ There may be thousands of peers, so it is put together in slices, between which 
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -112,8 +112,10 @@ class Reporter:
 
     def enforcing(self) -> list[str]:
         """The other nodes that say that they enforce policies."""
-        leases = () if self.network is None else self.network.roster.believed.values()
-        return [lease.id for lease in leases if lease.attrs.policies == "enforce"]
+        return [lease.id for lease in self._others() if lease.attrs.policies == "enforce"]
+
+    def _others(self) -> Collection[Lease]:
+        return () if self.network is None else self.network.roster.believed.values()
 
     async def _planned(self) -> PlanAnswer:
         if self._plan is None:
@@ -158,8 +160,7 @@ class Reporter:
         if asked.ask == "pods" and self.policies is not None:
             return msgspec.json.encode(self.policies.pods_at(asked.addresses))
         if asked.ask == "policies" and self.policies is not None:
-            leases = () if self.network is None else self.network.roster.believed.values()
-            return msgspec.json.encode(self.policies.told(asked.names, leases))
+            return msgspec.json.encode(self.policies.told(asked.names, self._others()))
         return b""
 
     async def _commanded(self, ask: MeshAsk) -> MeshDone:

@@ -36,21 +36,23 @@ def look() -> Refused:
 def here() -> PodsHere:
     """Raises `Unavailable` where no table is."""
     held, problems, told = _held(), list[Problem](), None
-    for name in daemons.living():
-        with suppress(Unavailable, KeyError):  # one that enforces none or stops, or with which all is well
-            told = daemons.policies(name)
+    for name, said in _enforcing():
+        told = said
+        with suppress(Unavailable, KeyError):  # one that stops, or with which all is well
             problems.append(daemons.health(name).troubles[POLICIES])
     return refusals.here(held, problems, told)
 
 
 def told_here() -> PoliciesTold | None:
     """What this node's weftd says; None where none enforces policies, and for those whom it does not answer."""
-    if os.geteuid():
-        return None
+    return None if os.geteuid() else next((told for _, told in _enforcing()), None)
+
+
+def _enforcing() -> Iterator[tuple[str, PoliciesTold]]:
+    """The daemons that enforce policies, by their names, and what each says of them."""
     for name in daemons.living():
-        with suppress(Unavailable):
-            return daemons.policies(name)
-    return None
+        with suppress(Unavailable):  # one that enforces none, or stops
+            yield name, daemons.policies(name)
 
 
 def _held() -> Held:

@@ -8,10 +8,10 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from secrets import randbits
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from weft.diag.sight.node import Hanging
 from weft.diag.trace.grown import by_probes, difference, queues_in, telling
@@ -66,7 +66,7 @@ def followed(ground: Ground, what: Following, visits: Sequence[Visit], look_agai
     """Say what became of the probes, beside the predicted `visits`."""
     probe = what.probe
     watched = list(dict.fromkeys([probe.source, *what.places]))
-    with Filters(ground, watched, probe) as filters:
+    with closing(Filters(ground, watched, probe)) as filters:
         growth = Growth(ground, watched)
         seen = _counted(ground, what, probe, what.places, partial(filters.have_dropped, len(probe.numbers)))
         filters.explain(seen)
@@ -164,7 +164,7 @@ class Growth:
 
 
 class Filters:
-    """What the packet filters of some places do with a probe, from now on. A context manager."""
+    """What the packet filters of some places do with a probe, from now on. `close` it."""
 
     def __init__(self, ground: Ground, places: Sequence[str], probe: Probe) -> None:
         self._ground = ground
@@ -177,10 +177,7 @@ class Filters:
                     held.callback(nftrace.close, self._sockets[place])
             self._held = held.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._held.close()
 
     def have_dropped(self, count: int) -> bool:
